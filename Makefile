@@ -1,0 +1,54 @@
+# make repro: the whole pipeline on the data and the model that come with the repository
+# make test:  the test suite; make test-slow: the longer proofs
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# DVC and pytest start `python` and `dvc`: they must be those of the environment
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+
+.PHONY: repro test test-slow lint types bench lock clean
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), \
+	  f"holdshort needs Python 3.11 to 3.13, this is {sys.version.split()[0]}; run make PYTHON=python3.13"'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+repro: $(INSTALLED)
+	dvc repro
+
+test: $(INSTALLED)
+	pytest -n 2 --dist worksteal -m "not slow and not network"
+
+test-slow: $(INSTALLED)
+	pytest -m "slow and not network"
+
+lint: $(INSTALLED)
+	ruff check .
+	ruff format --check .
+
+types: $(INSTALLED)
+	mypy
+
+bench: $(INSTALLED)
+	python -m tests.benchmarks
+
+data: $(INSTALLED)
+	python -m stages.demo.incidents
+	python -m stages.demo.tokenizer
+
+lock:
+	rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet torch==2.13.0
+	$(VENV)-lock/bin/python -m pip install --quiet ".[dev]"
+	{ sed -n '/^#/p' requirements.lock; $(VENV)-lock/bin/python -m pip freeze --exclude holdshort \
+	  | sed 's/+cpu$$//' | grep -v -e '^nvidia-' -e '^triton=='; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock && rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) artifacts gates reports models checkpoints logs

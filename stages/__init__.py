@@ -1,0 +1,1 @@
+"""holdshort: a fine-tuning run holds short of the runway until every pre-flight gate is green."""
