@@ -1,0 +1,67 @@
+"""How a stage starts and ends: one pinned process, one exit code, one sentence on failure.
+
+0 done, 1 refused or failed, 2 bad input. DVC itself turns every other than 0 into 255.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from . import Params, Refusal, UserError, load_params
+
+Result = TypeVar("Result")
+
+PINNED_VARIABLES = (
+    "PYTHONHASHSEED",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "CUBLAS_WORKSPACE_CONFIG",
+)
+
+
+def pin_process(module: str, stage: str) -> None:
+    """Set what must be in the environment before Python and torch start, and start once again.
+
+    A no-op unless `module` is "__main__": it stands above the heavy imports of a stage.
+    """
+    if module != "__main__":
+        return
+    threads = str(guarded(lambda: load_params(stage).run.cpu_threads))
+    wanted = {
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "OMP_WAIT_POLICY": "PASSIVE",  # on a busy machine, threads that spin cost twenty times more
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }
+    if all(os.environ.get(name) == value for name, value in wanted.items()):
+        return
+    os.environ.update(wanted)
+    os.execv(sys.executable, [sys.executable, "-m", f"stages.{stage}", *sys.argv[1:]])
+
+
+def run_stage(stage: str, main: Callable[[Params], None]) -> NoReturn:
+    """Load what `stage` declares of params.yaml, run `main` on it, and exit with its code."""
+    guarded(lambda: main(load_params(stage)))
+    sys.exit(0)
+
+
+def guarded(work: Callable[[], Result]) -> Result:
+    """Run `work`; a user's mistake, a refusal or a failing disk ends the process in a sentence."""
+    try:
+        return work()
+    except UserError as error:
+        message, code = str(error), 2
+    except Refusal as refusal:
+        message, code = str(refusal), 1
+    except OSError as error:
+        message, code = f"{error.filename or 'input or output'}: {error.strerror or error}", 2
+    except KeyboardInterrupt:
+        message, code = "interrupted", 130
+    sys.stdout.flush()
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,259 @@
+"""Read params.yaml, refuse what is wrong in one sentence, and give a stage only what it declares.
+
+A stage may read the keys that dvc.yaml lists under its `params:`, for DVC re-runs it on these
+alone. Reading another key raises `UndeclaredParam`: a mistake in the code, found by the first run.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, cast, get_args, get_type_hints
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from .errors import UserError
+from .schema import CustomModel, Model, Params, TinyGPTModel
+
+PARAMS_FILE = Path("params.yaml")
+PIPELINE_FILE = Path("dvc.yaml")
+MODELS: dict[str, type[Model]] = {"tiny_gpt": TinyGPTModel}
+CUSTOM_MODEL_KEYS = ("name", "tokenizer", "frozen", "_target_")
+
+
+class UndeclaredParam(AssertionError):
+    """A stage read a key that its `params:` in dvc.yaml do not list."""
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML 1.2 mapping, the dialect in which DVC itself reads params.yaml and dvc.yaml."""
+    try:
+        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        remedy = "; `holdshort compose` writes it" if path.name == PARAMS_FILE.name else ""
+        raise UserError(f"{path} does not exist; run in the root of the project{remedy}") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise UserError(f"{where}: not valid YAML ({error.problem or error.context})") from None
+    except (YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not readable as UTF-8 YAML ({reason})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold a mapping of keys to values; it holds {content!r}")
+    return content
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield ("train.learning_rate", 0.001) for every leaf of nested mappings."""
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'train.learning_rate'?" or an empty string when nothing is near."""
+    known = list(known)
+    matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if not matches:  # a known key in the wrong group
+        leaf = key.rpartition(".")[2]
+        matches = [name for name in known if name.rpartition(".")[2] == leaf][:1]
+    return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def schema_keys(schema: type, prefix: str = "") -> Iterator[str]:
+    """Every key below a dataclass of the schema, dotted, groups included."""
+    for field in fields(schema):
+        yield f"{prefix}{field.name}"
+        if isinstance(field.type, type) and is_dataclass(field.type):
+            yield from schema_keys(field.type, f"{prefix}{field.name}.")
+
+
+def _check_keys(tree: Mapping[str, Any], schema: type, prefix: str, known: list[str]) -> None:
+    declared = {field.name: field.type for field in fields(schema)}
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if key not in declared:
+            raise UserError(f"{PARAMS_FILE}: unknown key '{path}'{nearest(path, known)}")
+        group = declared[key]
+        if isinstance(group, type) and is_dataclass(group):
+            if not isinstance(value, Mapping):
+                raise UserError(f"{PARAMS_FILE}: '{path}' must be a group of keys; it is {value!r}")
+            _check_keys(value, group, f"{path}.", known)
+    if missing := [name for name in declared if name not in tree]:
+        names = ", ".join(f"'{prefix}{name}'" for name in missing)
+        raise UserError(
+            f"{PARAMS_FILE}: no value for {names}; add it, or run `holdshort compose` to write "
+            "the file anew from conf/"
+        )
+
+
+def _refuse_strangers(value: Any, path: str = "") -> None:
+    """Refuse what params.yaml may not hold anywhere: no values, but what stands for one."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            if not isinstance(key, str):
+                where = f"in '{path}'" if path else "at the top"
+                raise UserError(f"{PARAMS_FILE}: the key {key!r} {where} must be text; quote it")
+            _refuse_strangers(below, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            _refuse_strangers(one, f"{path}[{index}]")
+    elif value == "???":
+        raise UserError(f"{PARAMS_FILE}: '{path}' is ???, which means that a value is missing")
+    elif isinstance(value, str) and "${" in value:
+        raise UserError(
+            f"{PARAMS_FILE}: '{path}' holds the interpolation {value!r}, which nothing resolves "
+            "here; put it into conf/ and run `holdshort compose`, or write the value"
+        )
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{PARAMS_FILE}: '{path}' is {value}; it must be a finite number")
+    elif not isinstance(value, str | int | float | None):
+        raise UserError(
+            f"{PARAMS_FILE}: '{path}' is {value!r}, a {type(value).__name__}; "
+            "quote it to make it text"
+        )
+
+
+def _convert(tree: Mapping[str, Any], schema: type, prefix: str) -> Any:
+    try:
+        return msgspec.convert(tree, schema)
+    except msgspec.ValidationError as error:
+        reason, _, location = str(error).partition(" - at `$")
+        parts = re.findall(r"[^.\[\]]+", location.rstrip("`"))
+        value: Any = tree
+        for part in parts:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        if not parts or isinstance(value, Mapping):  # a rule between several keys
+            raise UserError(f"{PARAMS_FILE}: {reason}") from None
+        path = prefix + location.rstrip("`").lstrip(".")
+        allowed = _allowed(reason, schema, parts)
+        raise UserError(f"{PARAMS_FILE}: '{path}' is {value!r}: {allowed}") from None
+
+
+def _allowed(reason: str, schema: Any, parts: list[str]) -> str:
+    """msgspec's reason, or the choices where it only says that there are some."""
+    for part in parts:
+        schema = get_type_hints(schema).get(part, schema) if is_dataclass(schema) else schema
+    if choices := [choice for choice in get_args(schema) if isinstance(choice, str)]:
+        return f"use {' or '.join(choices)}"
+    return f"{reason[0].lower()}{reason[1:]}"
+
+
+def _parse_model(tree: Any) -> Model:
+    if not isinstance(tree, Mapping):
+        raise UserError(f"{PARAMS_FILE}: 'model' must be a group of keys; it is {tree!r}")
+    if "_target_" in tree:
+        return _parse_custom_model(tree)
+    name = tree.get("name")
+    if not isinstance(name, str) or name not in MODELS:
+        raise UserError(
+            f"{PARAMS_FILE}: 'model.name' is {name!r}; known models are {', '.join(MODELS)} "
+            f"(your own: a `_target_`){nearest(str(name), MODELS)}"
+        )
+    schema = MODELS[name]
+    _check_keys(tree, schema, "model.", list(schema_keys(schema, "model.")))
+    return cast(Model, _convert(tree, schema, "model."))
+
+
+def _parse_custom_model(tree: Mapping[str, Any]) -> CustomModel:
+    if not isinstance(tree["_target_"], str) or not tree["_target_"]:
+        raise UserError(
+            f"{PARAMS_FILE}: 'model._target_' is {tree['_target_']!r}: it must name a callable"
+        )
+    shared = {key: value for key, value in tree.items() if key in CUSTOM_MODEL_KEYS[:3]}
+    arguments = {key: value for key, value in tree.items() if key not in CUSTOM_MODEL_KEYS}
+    custom = {**shared, "target": tree["_target_"], "arguments": arguments}
+    _check_keys(custom, CustomModel, "model.", list(schema_keys(CustomModel, "model.")))
+    return cast(CustomModel, _convert(custom, CustomModel, "model."))
+
+
+def parse_params(tree: Mapping[str, Any]) -> Params:
+    """Validate the whole of params.yaml.
+
+    Raises UserError naming the key, its value, what is allowed and the nearest known key.
+    """
+    _refuse_strangers(tree)
+    groups = {field.name: field.type for field in fields(Params)}
+    known = [*schema_keys(Params), *schema_keys(TinyGPTModel, "model.")]
+    for name in tree:
+        if name not in groups:
+            raise UserError(f"{PARAMS_FILE}: unknown key '{name}'{nearest(name, known)}")
+    if missing := [name for name in groups if name not in tree]:
+        raise UserError(
+            f"{PARAMS_FILE}: the group '{missing[0]}' is missing; "
+            "run `holdshort compose` to write the file anew from conf/"
+        )
+    parsed: dict[str, Any] = {"model": _parse_model(tree["model"])}
+    for name, schema in groups.items():
+        if name == "model":
+            continue
+        if not isinstance(tree[name], Mapping):
+            raise UserError(
+                f"{PARAMS_FILE}: '{name}' must be a group of keys; it is {tree[name]!r}"
+            )
+        schema = cast(type, schema)
+        _check_keys(tree[name], schema, f"{name}.", known)
+        parsed[name] = _convert(tree[name], schema, f"{name}.")
+    params = Params(**parsed)
+    limit = getattr(params.model, "max_length", None)
+    if limit is not None and params.data.max_length > limit:
+        raise UserError(
+            f"{PARAMS_FILE}: 'data.max_length' is {params.data.max_length}, but the model takes "
+            f"{limit} tokens (model.max_length)"
+        )
+    return params
+
+
+class Declared:
+    """A view of one group of params that raises on a key outside `keys` (dotted paths)."""
+
+    def __init__(self, value: Any, path: str, keys: tuple[str, ...], stage: str) -> None:
+        self._value, self._path, self._keys, self._stage = value, path, keys, stage
+
+    def __getattr__(self, name: str) -> Any:
+        path = f"{self._path}.{name}".lstrip(".")
+        if any(path == key or path.startswith(f"{key}.") for key in self._keys):
+            return getattr(self._value, name)
+        if any(key.startswith(f"{path}.") for key in self._keys):
+            return Declared(getattr(self._value, name), path, self._keys, self._stage)
+        raise UndeclaredParam(
+            f"stage '{self._stage}' reads '{path}', which dvc.yaml does not declare"
+        )
+
+
+def stage_deps(stage: str) -> tuple[str, ...]:
+    """The `deps:` of `stage` in dvc.yaml."""
+    return tuple(read_yaml(PIPELINE_FILE)["stages"][stage].get("deps", ()))
+
+
+def declared_keys(stage: str) -> tuple[str, ...]:
+    """The params keys that dvc.yaml lists for `stage`; a dependency on the file declares all."""
+    if PARAMS_FILE.name in stage_deps(stage):
+        return tuple(field.name for field in fields(Params))
+    return tuple(read_yaml(PIPELINE_FILE)["stages"][stage].get("params", ()))
+
+
+def declared_values(stage: str) -> dict[str, Any]:
+    """Every value that `stage` declares, by its dotted key, as params.yaml has it."""
+    chosen = {}
+    tree = read_yaml(PARAMS_FILE)
+    for key in declared_keys(stage):
+        value: Any = tree
+        for part in key.split("."):
+            value = value[part]
+        chosen[key] = value
+    return dict(flatten(chosen))
+
+
+def load_params(stage: str) -> Params:
+    """Validate params.yaml and return the part that `stage` declares in dvc.yaml."""
+    params = parse_params(read_yaml(PARAMS_FILE))
+    return cast(Params, Declared(params, "", declared_keys(stage), stage))

@@ -1,0 +1,204 @@
+"""Every key of params.yaml with its type and its bounds.
+
+Values come from conf/; there are no defaults here, so that params.yaml is the whole truth of a run.
+Names are those of transformers' TrainingArguments where it has one.
+"""
+
+import datetime
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+OpenFraction = Annotated[float, Meta(ge=0, lt=1)]
+NonNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Path = Annotated[str, Meta(min_length=1)]
+Hook = dict[str, Any] | None
+"""User code: `_target_` names a callable, the other keys are its arguments (see stages/plugins)."""
+
+
+@dataclass(frozen=True)
+class Data:
+    path: Path
+    validation_path: Path | None
+    validation_fraction: Annotated[float, Meta(gt=0, lt=1)]
+    split_seed: Seed
+    sha256: Sha256 | None
+    on_bad_row: Literal["stop", "report"]
+    max_length: Annotated[int, Meta(ge=2)]
+    truncation: Literal["drop", "keep_start"]
+    collator: Hook
+
+
+@dataclass(frozen=True)
+class TinyGPTModel:
+    name: Literal["tiny_gpt"]
+    tokenizer: Path
+    frozen: list[str]
+    d_model: Count
+    n_layers: Count
+    n_heads: Count
+    max_length: Annotated[int, Meta(ge=2)]
+    local_window: Natural
+    dropout: OpenFraction
+    tie_word_embeddings: bool
+
+    def __post_init__(self) -> None:
+        if self.d_model % (2 * self.n_heads):
+            raise ValueError(
+                f"model.d_model ({self.d_model}) must be a multiple of twice model.n_heads "
+                f"({self.n_heads}): each head rotates pairs of features"
+            )
+
+
+@dataclass(frozen=True)
+class CustomModel:
+    """A model that user code builds: `_target_(vocab_size=..., **arguments)`."""
+
+    name: str
+    tokenizer: Path
+    frozen: list[str]
+    target: Path
+    arguments: dict[str, Any]
+
+
+Model = TinyGPTModel | CustomModel
+
+
+@dataclass(frozen=True)
+class Labels:
+    turns: Literal["all", "last"]
+    template_date: Annotated[str, Meta(pattern=r"\A\d{4}-\d{2}-\d{2}\Z")]
+
+    def __post_init__(self) -> None:
+        try:
+            datetime.date.fromisoformat(self.template_date)
+        except ValueError as error:
+            raise ValueError(f"labels.template_date ({self.template_date}): {error}") from None
+
+
+@dataclass(frozen=True)
+class DataGate:
+    max_unreadable: Natural
+    max_empty_answers: Natural
+    max_split_overlap: Natural
+    max_duplicate_fraction: Fraction
+    max_conflicting_fraction: Fraction
+    min_train_rows: Count
+    min_validation_rows: Count
+
+
+@dataclass(frozen=True)
+class MaskGate:
+    max_dropped_fraction: Fraction
+    max_truncated_fraction: Fraction
+    report_rows: Count
+    print_rows: Natural
+
+
+@dataclass(frozen=True)
+class OverfitGate:
+    num_samples: Count
+    max_steps: Count
+    max_loss: Positive
+    learning_rate: Positive
+    max_initial_loss_error: Positive
+    max_loss_error: Positive
+    max_blanked_ratio: Positive
+
+
+@dataclass(frozen=True)
+class GradientGate:
+    steps: Annotated[int, Meta(ge=2)]
+    min_norm: Positive
+    max_norm: Positive
+    vanishing_norm: Positive
+    exploding_norm: Positive
+    min_update_ratio: Positive
+    max_update_ratio: Positive
+    max_learning_rate_error: Positive
+    max_clip_ratio: Positive
+    max_clip_excess: Positive
+    max_dead_fraction: Fraction
+    max_saturated_fraction: Fraction
+
+    def __post_init__(self) -> None:
+        for low, high in (("min_norm", "max_norm"), ("min_update_ratio", "max_update_ratio")):
+            if getattr(self, low) >= getattr(self, high):
+                raise ValueError(
+                    f"gates.gradient.{low} ({getattr(self, low)}) must be below "
+                    f"gates.gradient.{high} ({getattr(self, high)})"
+                )
+
+
+@dataclass(frozen=True)
+class Gates:
+    data: DataGate
+    mask: MaskGate
+    overfit: OverfitGate
+    gradient: GradientGate
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    adam_beta1: OpenFraction
+    adam_beta2: OpenFraction
+    adam_epsilon: Positive
+
+
+@dataclass(frozen=True)
+class Train:
+    learning_rate: Positive
+    lr_scheduler_type: Literal["cosine", "linear", "constant_with_warmup"]
+    warmup_ratio: OpenFraction
+    warmup_steps: Natural
+    max_steps: Annotated[int, Meta(ge=-1)]
+    num_train_epochs: Positive
+    per_device_train_batch_size: Count
+    per_device_eval_batch_size: Count
+    gradient_accumulation_steps: Count
+    weight_decay: NonNegative
+    max_grad_norm: Positive
+    optimizer: Optimizer
+    save_steps: Count
+    save_total_limit: Count
+    eval_steps: Count
+    eval_generations: Natural
+    max_new_tokens: Count
+    step: Hook
+    loss: Hook
+
+    def __post_init__(self) -> None:
+        if self.max_steps == 0:
+            raise ValueError(
+                "train.max_steps is 0; give a count >= 1, or -1 to use num_train_epochs"
+            )
+        if 0 < self.max_steps < self.warmup_steps:
+            raise ValueError(
+                f"train.warmup_steps ({self.warmup_steps}) is longer than the training "
+                f"(train.max_steps is {self.max_steps}); lower it"
+            )
+
+
+@dataclass(frozen=True)
+class Run:
+    seed: Seed
+    device: Literal["cpu", "cuda"]
+    precision: Literal["fp32", "bf16"]
+    cpu_threads: Count
+
+
+@dataclass(frozen=True)
+class Params:
+    data: Data
+    model: Model
+    labels: Labels
+    gates: Gates
+    train: Train
+    run: Run
