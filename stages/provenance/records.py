@@ -1,0 +1,61 @@
+"""Small JSON files that stages leave for each other and for DVC, written in one step."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..config.errors import UserError
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON in one step: a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    staged = path.with_name(f"{path.name}.new")
+    staged.write_text(f"{text}\n", encoding="utf-8")
+    staged.replace(path)
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """Raises UserError, which ends with `remedy`, when the file is missing or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; {remedy}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not JSON ({error}); {remedy}") from None
+
+
+def metrics_path(stage: str) -> Path:
+    return Path("metrics") / f"{stage}.json"
+
+
+def write_metrics(stage: str, numbers: Mapping[str, Any]) -> None:
+    """Write metrics/<stage>.json under the stage's name, so that DVC's columns are unique.
+
+    A number that is not finite becomes text, since JSON has no word for it.
+    """
+    finite = {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in numbers.items()
+    }
+    write_json(metrics_path(stage), {stage: finite})
+
+
+def read_metrics(stage: str) -> dict[str, Any]:
+    """The numbers of metrics/<stage>.json. Raises UserError when they are missing."""
+    path = metrics_path(stage)
+    content = read_json(path, f"run `dvc repro {stage}`")
+    numbers = content.get(stage) if isinstance(content, dict) else None
+    if not isinstance(numbers, dict):
+        raise UserError(
+            f"{path} does not hold the metrics of '{stage}'; run `dvc repro -f -s {stage}`"
+        )
+    return numbers
+
+
+def format_value(value: Any) -> str:
+    """Four significant digits for a float, the plain text of anything else."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
