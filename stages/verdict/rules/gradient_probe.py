@@ -1,0 +1,171 @@
+"""Gate 3: are gradients, updates and the learning rate of the first real steps sound?
+
+Limits are the protocol's: a global L2 norm before clipping in [0.1, 5.0], below 1e-5 vanishing,
+above 10 or NaN exploding; an update-to-weight ratio about 1e-3 a matrix at the peak rate. A single
+step out of range warns; the median over the probed steps is judged.
+"""
+
+from ..judging import Rule
+
+RULES = (
+    Rule(
+        "non_finite",
+        "no loss, gradient, activation or weight is NaN or infinite",
+        "zero",
+        "lower the rate, warm up, clip; look at the named tensor: a log of 0, an overflow",
+        unit="tensors",
+    ),
+    Rule(
+        "optimizer_calls_missing",
+        "every training step calls the optimizer once",
+        "zero",
+        "mend train.step: it must call optimizer.step() once for all its micro-batches",
+        unit="steps",
+    ),
+    Rule(
+        "learning_rate_error",
+        "the applied learning rate follows the schedule's closed form",
+        "at_most",
+        "mend train.step: it must call scheduler.step() exactly once a step, after the optimizer",
+        ("gates.gradient.max_learning_rate_error",),
+    ),
+    Rule(
+        "stale_gradients",
+        "no gradient is left over after a step",
+        "zero",
+        "mend train.step: it must call optimizer.zero_grad()",
+        unit="parameters",
+    ),
+    Rule(
+        "not_in_optimizer",
+        "every trainable parameter is in the optimizer",
+        "zero",
+        "build the optimizer after the last change to the model (wrapping, casting, resizing)",
+        unit="parameters",
+    ),
+    Rule(
+        "undeclared_frozen",
+        "every frozen parameter is frozen on purpose",
+        "zero",
+        "train the named parameters, or add a pattern for them to model.frozen",
+        unit="parameters",
+    ),
+    Rule(
+        "without_gradient",
+        "a gradient reaches every trainable parameter",
+        "zero",
+        "find what cuts the graph: an unused module, detach, no_grad, reentrant checkpointing "
+        "over a frozen base",
+        unit="parameters",
+    ),
+    Rule(
+        "unchanged",
+        "every trainable parameter changes",
+        "zero",
+        "see that the parameter is in the optimizer, has a gradient, and that the rate is not 0",
+        unit="parameters",
+    ),
+    Rule(
+        "frozen_changed",
+        "no frozen parameter changes",
+        "zero",
+        "keep frozen parameters out of the optimizer",
+        unit="parameters",
+    ),
+    Rule(
+        "median_norm",
+        "the gradient norm before clipping is healthy (median over the steps)",
+        "between",
+        "too small: look for a scaled loss or a cut graph; too large: for a summed loss, a hot "
+        "initialisation, outliers in the data",
+        ("gates.gradient.min_norm", "gates.gradient.max_norm"),
+    ),
+    Rule(
+        "smallest_norm",
+        "no step's gradient vanishes",
+        "at_least",
+        "look for a step without supervised tokens or with a dead path",
+        ("gates.gradient.vanishing_norm",),
+        severity="warn",
+    ),
+    Rule(
+        "largest_norm",
+        "no step's gradient explodes",
+        "at_most",
+        "warm up longer; look at the rows of that step",
+        ("gates.gradient.exploding_norm",),
+        severity="warn",
+    ),
+    Rule(
+        "clip_ratio",
+        "the optimizer gets gradients clipped to train.max_grad_norm",
+        "at_most",
+        "mend train.step: clip after the last backward, and after unscaling",
+        ("gates.gradient.max_clip_ratio",),
+    ),
+    Rule(
+        "clip_excess",
+        "clipping does not rescale every step (smallest norm over train.max_grad_norm)",
+        "at_most",
+        "raise train.max_grad_norm or find why gradients are large: clipping hides a wrong scale",
+        ("gates.gradient.max_clip_excess",),
+        severity="warn",
+    ),
+    Rule(
+        "update_ratio",
+        "updates at the peak rate are about a thousandth of the weights (median over matrices)",
+        "between",
+        "scale train.learning_rate by what is missing to 1e-3",
+        ("gates.gradient.min_update_ratio", "gates.gradient.max_update_ratio"),
+    ),
+    Rule(
+        "dead_fraction",
+        "few units never fire (worst module)",
+        "at_most",
+        "lower the rate or mend the initialisation of the named module",
+        ("gates.gradient.max_dead_fraction",),
+    ),
+    Rule(
+        "saturated_fraction",
+        "few bounded units are saturated (worst module)",
+        "at_most",
+        "mend the initialisation or the scale of the inputs of the named module",
+        ("gates.gradient.max_saturated_fraction",),
+    ),
+)
+
+NOT_COVERED = (
+    "steps after the probed ones: a loss may spike thousands of steps later",
+    "the learning rate beyond the probed steps, but for the schedule's closed form",
+    "wiring that trains well on wrong targets: the mask report and later probes take it",
+)
+
+CAUSES = (
+    (
+        {"non_finite"},
+        "a number overflows or is undefined; the first named tensor is where it begins",
+    ),
+    ({"optimizer_calls_missing", "unchanged"}, "the training step never calls the optimizer"),
+    ({"learning_rate_error", "unchanged"}, "the schedule stays at 0: nothing is ever learned"),
+    ({"learning_rate_error"}, "the schedule is stepped too often, too seldom or not at all"),
+    ({"stale_gradients"}, "gradients of earlier steps are never cleared"),
+    ({"undeclared_frozen"}, "parameters are frozen that nobody declared frozen"),
+    ({"not_in_optimizer", "unchanged"}, "parameters are trainable, but the optimizer lacks them"),
+    ({"optimizer_calls_missing"}, "the optimizer is not called once a step: once a micro-batch?"),
+    ({"not_in_optimizer"}, "the optimizer was built before parameters were added or replaced"),
+    (
+        {"without_gradient", "unchanged"},
+        "the graph is cut: no gradient reaches the named parameters",
+    ),
+    ({"without_gradient"}, "the graph is cut: no gradient reaches the named parameters"),
+    ({"unchanged"}, "updates are lost: a rate of 0, or steps too small for the precision"),
+    ({"frozen_changed"}, "the optimizer holds frozen parameters, or decays them"),
+    ({"clip_ratio"}, "gradients are not clipped, or before they are complete"),
+    (
+        {"median_norm"},
+        "the gradient has the wrong scale: a scaled or summed loss, or an unhealthy initialisation",
+    ),
+    ({"update_ratio"}, "the learning rate does not fit the size of the weights"),
+    ({"dead_fraction"}, "units are dead: they never fire on a whole batch"),
+    ({"saturated_fraction"}, "units are saturated: they pass no gradient"),
+)

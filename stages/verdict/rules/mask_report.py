@@ -1,0 +1,135 @@
+"""Gate 1: is exactly what shall be learned supervised, in every row and every batch?
+
+The rules are the protocol's: no prompt token, every answer token, every stop token, no header.
+"""
+
+from ..judging import Rule
+
+LABELLING = "report this: the labelling is wrong for this template (the page shows the tokens)"
+COLLATOR = "mend data.collator: it changed labels that were right in the token store"
+
+RULES = (
+    Rule(
+        "answers_not_found",
+        "the tokens of every row hold each message as it was said",
+        "zero",
+        "use a template that leaves contents as they are, or mend the named rows",
+        unit="rows",
+    ),
+    Rule(
+        "not_judgeable",
+        "the place of every message in the rendered text is certain",
+        "zero",
+        "use a template that leaves contents as they are, or mend the named rows",
+        unit="rows",
+    ),
+    Rule("prompt_supervised", "no prompt token is supervised", "zero", LABELLING, unit="tokens"),
+    Rule("header_supervised", "no header token is supervised", "zero", LABELLING, unit="tokens"),
+    Rule("content_masked", "every answer token is supervised", "zero", LABELLING, unit="tokens"),
+    Rule("stop_masked", "every stop token is supervised", "zero", LABELLING, unit="tokens"),
+    Rule("label_differs", "a label is its own token", "zero", LABELLING, unit="tokens"),
+    Rule(
+        "id_outside_vocabulary",
+        "every id has a row in the embedding",
+        "zero",
+        "use the tokenizer that belongs to the model",
+        unit="tokens",
+    ),
+    Rule(
+        "straddling_tokens",
+        "no token covers the edge between an answer and the template's text",
+        "zero",
+        "look at the named rows: such a token is masked, its part of the answer is not learned",
+        unit="tokens",
+        severity="warn",
+    ),
+    Rule(
+        "dropped_fraction",
+        "few rows are left out of training",
+        "at_most",
+        "raise data.max_length, mend the rows named in rows.csv, or raise the limit",
+        ("gates.mask.max_dropped_fraction",),
+    ),
+    Rule(
+        "truncated_fraction",
+        "few answers are cut off before their stop token",
+        "at_most",
+        "raise data.max_length: a row that ends in the middle does not teach the model to stop",
+        ("gates.mask.max_truncated_fraction",),
+    ),
+    Rule(
+        "collated_prompt_supervised",
+        "no prompt token is supervised in the tensors that reach forward",
+        "zero",
+        COLLATOR,
+        unit="tokens",
+    ),
+    Rule(
+        "collated_header_supervised",
+        "no header token is supervised in the tensors that reach forward",
+        "zero",
+        COLLATOR,
+        unit="tokens",
+    ),
+    Rule(
+        "collated_content_masked",
+        "every answer token is supervised in the tensors that reach forward",
+        "zero",
+        COLLATOR,
+        unit="tokens",
+    ),
+    Rule(
+        "collated_stop_masked",
+        "every stop token is supervised in the tensors that reach forward",
+        "zero",
+        COLLATOR,
+        unit="tokens",
+    ),
+    Rule(
+        "collated_padding_supervised",
+        "no padding is supervised",
+        "zero",
+        COLLATOR,
+        unit="tokens",
+    ),
+    Rule(
+        "collated_inputs_changed",
+        "the tensors that reach forward hold each row's own tokens and labels",
+        "zero",
+        COLLATOR,
+        unit="tokens",
+    ),
+)
+
+NOT_COVERED = (
+    "whether the answers are right: only that exactly they are learned",
+    "the template itself: whether inference will use the same one",
+    "batches of later epochs: the first is audited whole, the others differ in their order only",
+)
+
+CAUSES = (
+    (
+        {"collated_prompt_supervised", "collated_content_masked"},
+        "the collator inverts the labels: prompts are supervised and answers are masked",
+    ),
+    (
+        {"collated_stop_masked"},
+        "the collator masks the stop token (often because it masks every id equal to the pad "
+        "token): the model would never stop",
+    ),
+    ({"collated_prompt_supervised"}, "the collator supervises the prompt"),
+    ({"collated_header_supervised"}, "the collator's mask begins too early, in the header"),
+    ({"collated_content_masked"}, "the collator masks parts of the answers"),
+    ({"collated_padding_supervised"}, "the collator supervises padding: the model learns to pad"),
+    ({"collated_inputs_changed"}, "the collator changes tokens, labels or the attention mask"),
+    ({"id_outside_vocabulary"}, "the tokenizer does not belong to the model"),
+    ({"answers_not_found"}, "the chat template rewrites or drops what was said"),
+    ({"not_judgeable"}, "the chat template rewrites or drops what was said"),
+    ({"prompt_supervised"}, "the labels cover the prompt"),
+    ({"header_supervised"}, "the labels begin too early, in the header"),
+    ({"label_differs"}, "labels are no copies of their tokens: shifted, or of another row"),
+    ({"stop_masked"}, "the stop token is masked: the model would never stop"),
+    ({"content_masked"}, "parts of the answers are masked"),
+    ({"dropped_fraction"}, "many rows do not fit data.max_length or the template"),
+    ({"truncated_fraction"}, "answers are longer than data.max_length"),
+)
