@@ -1,0 +1,1 @@
+"""Conversations become labelled tokens, and labelled tokens become batches."""
