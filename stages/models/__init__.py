@@ -1,0 +1,1 @@
+"""The models that a run can train, called as transformers' are: `model(input_ids=...).logits`."""

@@ -1,0 +1,96 @@
+"""Build the model that params.yaml describes, and freeze what it says is frozen."""
+
+import inspect
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from ..config.errors import UserError
+from ..config.hooks import load_target
+from ..config.schema import CustomModel, Model
+from .tiny_gpt import TinyGPT
+
+NOT_ARGUMENTS = ("name", "tokenizer", "frozen")
+
+
+def build_model(params: Model, vocab_size: int, device: torch.device) -> nn.Module:
+    """A model in training mode on `device`; its random weights follow from torch's generator.
+
+    A model of your own is built by `_target_(vocab_size=..., **arguments)`. Parameters whose names
+    match a pattern of model.frozen are frozen. Raises UserError for impossible arguments or a
+    pattern that matches nothing.
+    """
+    if isinstance(params, CustomModel):
+        model = _build_custom(params, vocab_size)
+    else:
+        arguments = {k: v for k, v in asdict(params).items() if k not in NOT_ARGUMENTS}
+        model = TinyGPT(vocab_size=vocab_size, **arguments)
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model._target_ returned {type(model).__name__}, not a torch.nn.Module")
+    _freeze(model, params.frozen)
+    return model.to(device).train()
+
+
+def _build_custom(params: CustomModel, vocab_size: int) -> Any:
+    target = load_target(params.target, "model._target_")
+    arguments = {"vocab_size": vocab_size} | params.arguments
+    try:
+        inspect.signature(target).bind(**arguments)
+    except TypeError as error:
+        raise UserError(
+            f"params.yaml: model: {params.target} does not take this: {error}"
+        ) from None
+    if "vocab_size" in params.arguments:
+        raise UserError(
+            "params.yaml: 'model.vocab_size' is not yours to set: the tokenizer gives it"
+        )
+    return target(**arguments)
+
+
+def _freeze(model: nn.Module, patterns: list[str]) -> None:
+    for pattern in patterns:
+        matches = [p for name, p in model.named_parameters() if fnmatchcase(name, pattern)]
+        if not matches:
+            some = ", ".join(name for name, _ in list(model.named_parameters())[:3])
+            raise UserError(
+                f"params.yaml: model.frozen: {pattern!r} matches no parameter; "
+                f"there are {some}, ..."
+            )
+        for parameter in matches:
+            parameter.requires_grad_(False)
+
+
+def undeclared_frozen(model: nn.Module, patterns: list[str]) -> list[str]:
+    """Names of frozen parameters that no pattern of model.frozen matches."""
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad and not any(fnmatchcase(name, one) for one in patterns)
+    ]
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """Set every dropout probability to 0, in place: what the overfit gate needs.
+
+    A probability is the `p` of a dropout module, or a float of any module with dropout in its name
+    (attention and recurrent modules keep theirs so). One inside user code is not seen.
+    """
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            is_dropout = "dropout" in name or (isinstance(module, _DropoutNd) and name == "p")
+            if is_dropout and isinstance(value, float):
+                setattr(module, name, 0.0)
+    return model
+
+
+def count_parameters(model: nn.Module) -> dict[str, Any]:
+    """Numbers of parameters, in all and trainable; a tied one counts once."""
+    parameters = list(model.parameters())
+    return {
+        "parameters": sum(p.numel() for p in parameters),
+        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+    }

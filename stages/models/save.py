@@ -1,0 +1,53 @@
+"""models/final/: weights as safetensors, the model's arguments, the tokenizer, a model card."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+from ..chat.tokenizer import ChatTokenizer
+from ..config.errors import UserError
+
+
+def distinct_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The state of the model with each shared tensor once, under its first name."""
+    seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    distinct = {}
+    for name, tensor in model.state_dict().items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() == 0 or key not in seen:
+            seen[key] = name
+            distinct[name] = tensor.detach().cpu().contiguous()
+    return distinct
+
+
+def save_model(
+    directory: Path, model: nn.Module, config: dict[str, Any], tokenizer: ChatTokenizer, card: str
+) -> None:
+    """Write the directory anew, the same bytes for the same model.
+
+    Only one metadata key goes into the safetensors file: with more their order varies. Raises
+    UserError when the disk is full or refuses.
+    """
+    staged = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        staged.mkdir(parents=True)
+        save_file(distinct_tensors(model), staged / "model.safetensors", metadata={"format": "pt"})
+        text = json.dumps(config, indent=2, sort_keys=True)
+        (staged / "config.json").write_text(f"{text}\n", encoding="utf-8")
+        (staged / "README.md").write_text(card, encoding="utf-8")
+        tokenizer.save(staged)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise UserError(
+            f"{directory} could not be written ({error}); the checkpoints are kept: free space on "
+            "the disk, then `dvc repro` goes on from the last one"
+        ) from None
+    shutil.rmtree(directory, ignore_errors=True)
+    staged.rename(directory)
