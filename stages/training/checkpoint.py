@@ -1,0 +1,102 @@
+"""Checkpoints of a run under way: atomic, rotated, locked, and read back without code execution.
+
+checkpoints/<fingerprint>/step-50-<digest>.pt holds the model, the optimizer, the schedule, all
+random generators and the telemetry so far, from whose length the data order follows. The
+fingerprint is of data, params, code and environment: a checkpoint of another run is never found.
+The digest is of the file's bytes: torch itself loads flipped bits as other weights.
+"""
+
+import contextlib
+import fcntl
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..config.errors import Refusal, UserError
+from ..provenance.hashing import sha256_file
+
+State = dict[str, Any]
+
+
+def checkpoint_root() -> Path:
+    """`checkpoints` in the main repository, also for an experiment that runs from DVC's queue."""
+    here = Path.cwd().resolve()
+    for parent in here.parents:
+        if parent.name == "exps" and parent.parts[-3:-1] == (".dvc", "tmp"):
+            return parent.parents[2] / "checkpoints"
+    return Path("checkpoints")
+
+
+class CheckpointDirectory:
+    """The checkpoints of one run."""
+
+    def __init__(self, fingerprint: str, keep: int) -> None:
+        self.path = checkpoint_root() / fingerprint[:16]
+        self._keep = keep
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for this process. Raises Refusal when another trainer has it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Refusal(
+                    f"another process is training this very run (it holds {self.path}/lock); "
+                    "wait for it, or stop it"
+                ) from None
+            yield
+
+    def save(self, step: int, state: State) -> None:
+        """Write a checkpoint after `step` steps; an older one survives a failure.
+
+        Raises UserError when the disk is full or refuses.
+        """
+        staged = self.path / f"step-{step}.partial"
+        try:
+            with staged.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(self.path / f"step-{step}-{_digest(staged)}.pt")
+        except (OSError, RuntimeError) as error:
+            staged.unlink(missing_ok=True)
+            kept = "the checkpoint before it is kept" if self._saved() else "none was saved before"
+            reason = str(error).partition("\n")[0]
+            raise UserError(
+                f"{staged.with_suffix('.pt')} could not be written ({reason}); {kept}. Free space "
+                "on the disk, then `dvc repro` goes on from there"
+            ) from None
+        for old in self._saved()[: -self._keep]:
+            old.unlink()
+
+    def load_latest(self) -> State | None:
+        """The state in the newest checkpoint that is whole, on the CPU, or None."""
+        for path in reversed(self._saved()):
+            if _digest(path) == path.stem.rpartition("-")[2]:
+                with contextlib.suppress(pickle.UnpicklingError):
+                    state: State = torch.load(path, map_location="cpu", weights_only=True)
+                    return state
+            print(f"warning: {path} is damaged and was removed; looking for an older checkpoint")
+            path.unlink()
+        return None
+
+    def remove(self) -> None:
+        """Forget the run: it is finished, and is never resumed."""
+        for path in self.path.iterdir():
+            path.unlink()
+        self.path.rmdir()
+
+    def _saved(self) -> list[Path]:
+        """Checkpoints from the oldest to the newest."""
+        return sorted(self.path.glob("step-*.pt"), key=lambda path: int(path.stem.split("-")[1]))
+
+
+def _digest(path: Path) -> str:
+    return sha256_file(path)[:16]

@@ -1,0 +1,112 @@
+"""The production objects: everything that a training step needs, built from params in one place."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ..chat.collator import Batch, Collator, collate
+from ..chat.token_store import TokenMeta, TokenStore
+from ..config.hooks import load_hook
+from ..config.schema import Data, Params, Run, Train
+from .evaluation import to_device
+from .loss import LossFunction, causal_lm_loss
+from .optimizer import build_optimizer
+from .order import BatchOrder
+from .schedule import build_scheduler
+from .step import Autocast, StepResult, TrainStep, train_step
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A model with all that one step of its training takes."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LRScheduler
+    step_fn: TrainStep
+    loss_fn: LossFunction
+    max_grad_norm: float
+    autocast: Autocast
+
+    def step(self, micro_batches: list[Batch]) -> StepResult:
+        """One optimizer step."""
+        return self.step_fn(
+            self.model,
+            micro_batches,
+            loss_fn=self.loss_fn,
+            optimizer=self.optimizer,
+            scheduler=self.scheduler,
+            max_grad_norm=self.max_grad_norm,
+            autocast=self.autocast,
+        )
+
+
+def make_autocast(run: Run) -> Autocast:
+    """The context of every forward pass: plain float32, or bfloat16 where torch allows it."""
+    if run.precision == "fp32":
+        return nullcontext
+    return partial(torch.autocast, run.device, dtype=torch.bfloat16)
+
+
+def hooked_collator(data: Data) -> Collator:
+    return load_hook(data.collator, "data.collator", collate)
+
+
+def hooked_loss(train: Train) -> LossFunction:
+    return load_hook(train.loss, "train.loss", causal_lm_loss)
+
+
+def hooked_step(train: Train) -> TrainStep:
+    return load_hook(train.step, "train.step", train_step)
+
+
+def build_trainer(params: Params, model: nn.Module, steps: int) -> Trainer:
+    """The trainer of the real run over `model`: its rate, decay, schedule, step and loss."""
+    train = params.train
+    optimizer = build_optimizer(
+        model,
+        train.optimizer,
+        learning_rate=train.learning_rate,
+        weight_decay=train.weight_decay,
+    )
+    return Trainer(
+        model=model,
+        optimizer=optimizer,
+        scheduler=build_scheduler(optimizer, train, steps),
+        step_fn=hooked_step(train),
+        loss_fn=hooked_loss(train),
+        max_grad_norm=train.max_grad_norm,
+        autocast=make_autocast(params.run),
+    )
+
+
+class TrainingBatches:
+    """The micro-batches of every training step, as the seed orders them."""
+
+    def __init__(
+        self,
+        store: TokenStore,
+        meta: TokenMeta,
+        collator: Collator,
+        train: Train,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._store, self._collator, self._device = store, collator, device
+        self._pad_token_id = meta.pad_token_id
+        self._size = train.per_device_train_batch_size
+        rows_per_step = self._size * train.gradient_accumulation_steps
+        self._order = BatchOrder(len(store), rows_per_step, seed)
+
+    def of_step(self, step: int) -> list[Batch]:
+        """Collated micro-batches of step 0, 1, ..."""
+        return [self._collate(rows) for rows in self._order.micro_batches(step, self._size)]
+
+    def _collate(self, indices: list[int]) -> Batch:
+        batch = self._collator(self._store.rows(indices), self._pad_token_id)
+        return to_device(batch, self._device)

@@ -1,0 +1,84 @@
+"""THE training step: accumulate, backward, clip, step, schedule, zero.
+
+The overfit gate, the gradient probe and full training all call this function. A step of your own
+(`train.step._target_`) takes the same arguments and returns a StepResult; the probes watch the
+model and the optimizer from outside, so that they see what it really does.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ..chat.collator import Batch
+from .loss import LossFunction, count_targets
+
+Autocast = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """loss: nats per supervised token; grad_norm: global L2 norm before clipping."""
+
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    supervised_tokens: int
+
+
+class TrainStep(Protocol):
+    def __call__(
+        self,
+        model: nn.Module,
+        micro_batches: Sequence[Batch],
+        *,
+        loss_fn: LossFunction,
+        optimizer: Optimizer,
+        scheduler: LRScheduler,
+        max_grad_norm: float,
+        autocast: Autocast,
+    ) -> StepResult: ...
+
+
+def train_step(
+    model: nn.Module,
+    micro_batches: Sequence[Batch],
+    *,
+    loss_fn: LossFunction,
+    optimizer: Optimizer,
+    scheduler: LRScheduler,
+    max_grad_norm: float,
+    autocast: Autocast,
+) -> StepResult:
+    """One optimizer step over all micro-batches, as if they were one batch.
+
+    Each micro-batch's loss is divided by the supervised tokens of the whole step, not of its own:
+    a mean of means would weight the tokens of short answers more.
+    """
+    supervised_tokens = sum(count_targets(batch["labels"]) for batch in micro_batches)
+    learning_rate = float(optimizer.param_groups[0]["lr"])
+    loss = torch.zeros((), device=micro_batches[0]["labels"].device)
+    for batch in micro_batches:
+        with autocast():
+            logits = forward(model, batch)
+            part = loss_fn(logits, batch["labels"], supervised_tokens)
+        part.backward()  # type: ignore[no-untyped-call]
+        loss += part.detach()
+    trainable = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    grad_norm = nn.utils.clip_grad_norm_(trainable, max_grad_norm)
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+    return StepResult(float(loss), float(grad_norm), learning_rate, supervised_tokens)
+
+
+def forward(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Logits [B, T, V] of a batch; what is not `labels` goes to the model by its name."""
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    logits: torch.Tensor = model(**inputs).logits
+    return logits
