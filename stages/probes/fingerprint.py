@@ -1,0 +1,99 @@
+"""Digests of weights and runs: what must be equal to the bit, and where it first is not."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+
+def tensors_sha256(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """Digest of names, dtypes, shapes and bytes, in the order given."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors:
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return digest.hexdigest()
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Digest of all parameters and buffers."""
+    return tensors_sha256(sorted(model.state_dict().items()))
+
+
+def optimizer_sha256(optimizer: Optimizer) -> str:
+    """Digest of the optimizer's moments and counters, parameter by parameter."""
+    state = optimizer.state_dict()["state"]
+    return tensors_sha256(
+        (f"{index}.{name}", torch.as_tensor(value))
+        for index, moments in sorted(state.items())
+        for name, value in sorted(moments.items())
+    )
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """What two runs are compared by."""
+
+    losses: Sequence[float]
+    grad_norms: Sequence[float]
+    weights: str
+    optimizer: str
+
+
+def first_difference(one: RunTrace, other: RunTrace) -> str | None:
+    """Where two runs first differ in their bits, or None."""
+    steps = zip(one.losses, other.losses, one.grad_norms, other.grad_norms, strict=True)
+    for step, (loss, other_loss, norm, other_norm) in enumerate(steps):
+        if loss.hex() != other_loss.hex():
+            return f"loss of step {step}: {loss!r} and {other_loss!r}"
+        if norm.hex() != other_norm.hex():
+            return f"gradient norm of step {step}: {norm!r} and {other_norm!r}"
+    if one.weights != other.weights:
+        return "weights after the last step"
+    if one.optimizer != other.optimizer:
+        return "optimizer state after the last step"
+    return None
+
+
+def trainable_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the trainable parameters."""
+    return {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+
+
+def frozen_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of what must not change: frozen parameters, and buffers of modules that are frozen.
+
+    A module is frozen when it or, if it has no parameters, what holds it has frozen ones only.
+    """
+    state = {n: p.detach().clone() for n, p in model.named_parameters() if not p.requires_grad}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        holders = (modules[holder] for holder in _holders(name))
+        parameters = next((own for module in holders if (own := list(module.parameters()))), [])
+        if parameters and not any(parameter.requires_grad for parameter in parameters):
+            state[name] = buffer.detach().clone()
+    return state
+
+
+def _holders(name: str) -> Iterator[str]:
+    """Names of the modules around a tensor, from the innermost to the model itself."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def changed_shares(before: dict[str, torch.Tensor], model: nn.Module) -> dict[str, float]:
+    """Share of elements that changed since `before`, by name."""
+    now = dict(model.named_parameters()) | dict(model.named_buffers(remove_duplicate=False))
+    return {name: _changed_share(tensor, now[name].detach()) for name, tensor in before.items()}
+
+
+def _changed_share(before: torch.Tensor, now: torch.Tensor) -> float:
+    if before.numel() == 0:
+        return 0.0
+    still_nan = before.isnan() & now.isnan()
+    return float(((before != now) & ~still_nan).float().mean())

@@ -1,0 +1,81 @@
+"""The probe takes the first steps of the very training that follows."""
+
+import pytest
+import torch
+from torch import nn
+
+from stages.chat.collator import collate
+from stages.chat.token_store import TokenMeta, TokenStore
+from stages.models.build import build_model
+from stages.probes.gradients import _outside_optimizer, run_gradient_probe
+from stages.training.determinism import make_deterministic
+from stages.training.schedule import schedule_factor
+from stages.training.setup import TrainingBatches, build_trainer
+
+from ..parts import VOCABULARY, Bigram
+from ..settings import make_params
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.usefixtures("tokens")
+def test_the_rates_of_the_probed_steps_are_those_of_the_schedule() -> None:
+    probe = run_gradient_probe(make_params())
+    factor = schedule_factor("cosine", 2, 20)
+    assert [record.learning_rate for record in probe.records] == [
+        0.01 * factor(step) for step in range(4)
+    ]
+    assert (probe.warmup, probe.steps) == (2, 20)
+    assert [record.optimizer_calls for record in probe.records] == [1] * 4
+
+
+def test_the_probed_steps_are_those_of_the_training(tokens: TokenMeta) -> None:
+    params = make_params(model__dropout=0.25)
+    probe = run_gradient_probe(params)
+    make_deterministic(params.run)
+    trainer = build_trainer(params, build_model(params.model, VOCABULARY, CPU), 20)
+    batches = TrainingBatches(TokenStore("train"), tokens, collate, params.train, 42, CPU)
+    losses = [trainer.step(batches.of_step(step)).loss for step in range(4)]
+    assert probe.losses == losses
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_sound_training_shows_nothing_amiss() -> None:
+    probe = run_gradient_probe(make_params())
+    names = [n for n, _ in build_model(make_params().model, VOCABULARY, CPU).named_parameters()]
+    assert list(probe.changed) == names
+    assert [name for name, share in probe.changed.items() if not share] == []
+    assert (probe.frozen_changed, probe.undeclared_frozen, probe.not_in_optimizer) == ({}, [], [])
+    assert [r.non_finite + r.stale_gradients for r in probe.records] == [[]] * 4
+    assert sorted(probe.records[0].grad_norms) == sorted(names)
+    assert [name for name, (before, after) in probe.weight_norms.items() if before == after] == []
+
+
+@pytest.mark.usefixtures("tokens")
+def test_frozen_parameters_are_told_from_those_that_train() -> None:
+    name = next(iter(dict(build_model(make_params().model, VOCABULARY, CPU).named_parameters())))
+    probe = run_gradient_probe(make_params(model__frozen=[name]))
+    assert probe.frozen_changed == {name: 0.0}
+    assert name not in probe.changed
+    assert probe.undeclared_frozen == []
+
+
+@pytest.mark.usefixtures("tokens")
+def test_no_more_steps_are_probed_than_the_training_has() -> None:
+    probe = run_gradient_probe(make_params(train__max_steps=3))
+    assert (len(probe.records), probe.steps) == (3, 3)
+
+
+@pytest.mark.usefixtures("tokens")
+def test_the_units_that_fire_are_watched() -> None:
+    probe = run_gradient_probe(make_params())
+    assert [record.module for record in probe.activations if record.dead is not None] != []
+
+
+def test_a_parameter_that_the_optimizer_lacks_is_named() -> None:
+    model = Bigram()
+    model.norm.requires_grad_(False)
+    optimizer = torch.optim.SGD([model.head.weight], lr=0.1)
+    assert _outside_optimizer(model, optimizer) == ["embedding.weight", "head.bias"]
+    model.head.bias = nn.Parameter(torch.zeros(VOCABULARY))
+    assert _outside_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1)) == []

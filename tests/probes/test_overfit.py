@@ -1,0 +1,179 @@
+"""The overfit run takes production steps on a handful of rows, and repeats to the bit."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from stages import overfit_gate
+from stages.chat.token_store import TokenMeta, TokenStore
+from stages.config import UserError
+from stages.models.build import build_model
+from stages.overfit_gate import measure
+from stages.probes.fingerprint import RunTrace, first_difference
+from stages.probes.initial_loss import InitialLoss
+from stages.probes.overfit import (
+    OverfitRun,
+    blank_inputs,
+    build_overfit_trainer,
+    choose_rows,
+    replay_in_fresh_processes,
+    run_overfit,
+)
+from stages.training.determinism import seed_everything
+from stages.training.loss import causal_lm_loss
+from stages.training.step import train_step
+from stages.verdict.judging import judge_all
+from stages.verdict.rules.overfit_gate import RULES
+
+from ..parts import PAD, VOCABULARY, make_batch, make_rows
+from ..settings import make_params
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.usefixtures("tokens")
+def test_the_rows_of_a_seed_are_these() -> None:
+    store = TokenStore("train")
+    assert choose_rows(store, 4, 42) == [0, 6, 7, 9]
+    assert choose_rows(store, 4, 43) != choose_rows(store, 4, 42)
+
+
+@pytest.mark.usefixtures("tokens")
+def test_no_row_is_drawn_twice() -> None:
+    assert choose_rows(TokenStore("train"), 12, 0) == list(range(12))
+
+
+@pytest.mark.usefixtures("tokens")
+def test_fewer_rows_than_the_gate_needs_are_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        choose_rows(TokenStore("train"), 13, 0)
+    assert str(caught.value) == (
+        "the training split has 12 rows, but gates.overfit.num_samples is 13; add data, or lower it"
+    )
+
+
+def test_blanked_inputs_say_nothing_and_keep_their_targets() -> None:
+    batch = make_batch(4)
+    blanked = blank_inputs(batch, PAD)
+    assert set(blanked["input_ids"].flatten().tolist()) == {PAD}
+    assert blanked["input_ids"].shape == batch["input_ids"].shape
+    assert blanked["labels"].equal(batch["labels"])
+    assert blanked["attention_mask"].equal(batch["attention_mask"])
+    assert not batch["input_ids"].equal(blanked["input_ids"])
+
+
+def test_the_gate_takes_the_production_step_without_decay_dropout_and_schedule(
+    tokens: TokenMeta,
+) -> None:
+    params = make_params(
+        model__dropout=0.5, gates__overfit__learning_rate=0.02, train__max_grad_norm=0.75
+    )
+    trainer = build_overfit_trainer(params, tokens, CPU)
+    assert (trainer.step_fn, trainer.loss_fn) == (train_step, causal_lm_loss)
+    assert trainer.max_grad_norm == 0.75
+    assert {group["weight_decay"] for group in trainer.optimizer.param_groups} == {0.0}
+    rates = [trainer.step([make_batch(2)]).learning_rate for _ in range(3)]
+    assert rates == [0.02] * 3
+    assert {m.p for m in trainer.model.modules() if isinstance(m, nn.Dropout)} == {0.0}
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_run_reports_the_loss_before_each_step_and_after_the_last() -> None:
+    run = run_overfit(make_params(), 42)
+    assert len(run.losses) == 4
+    assert run.losses[0] == pytest.approx(run.initial.loss, rel=1e-6)
+    assert run.losses[-1] < run.losses[0]
+    assert list(run.trace.losses) == run.losses[:-1]
+    assert len(run.trace.grad_norms) == 3
+    chosen = [make_rows(12)[row].source for row in choose_rows(TokenStore("train"), 4, 42)]
+    assert run.rows == chosen
+    assert (run.frozen, run.frozen_changed) == (0, [])
+
+
+@pytest.mark.usefixtures("tokens")
+def test_the_same_seed_gives_the_same_bits_and_another_other_bits() -> None:
+    params = make_params(model__dropout=0.5)
+    run = run_overfit(params, 42)
+    assert first_difference(run.trace, run_overfit(params, 42).trace) is None
+    other = run_overfit(params, 43)
+    assert other.rows == run.rows
+    assert str(first_difference(run.trace, other.trace)).startswith("loss of step 0: ")
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_fresh_process_gives_the_same_bits() -> None:
+    [again] = replay_in_fresh_processes([42])
+    assert first_difference(run_overfit(make_params(), 42).trace, again) is None
+
+
+class Enough(Exception):
+    """The seeds are known."""
+
+
+@pytest.mark.parametrize(("seed", "following"), [(42, 43), (2**32 - 2, 2**32 - 1), (2**32 - 1, 0)])
+def test_every_seed_that_params_allow_has_a_next_one(
+    monkeypatch: pytest.MonkeyPatch, seed: int, following: int
+) -> None:
+    seeds: list[int] = []
+
+    def replay(asked: list[int]) -> None:
+        seeds.extend(asked)
+        raise Enough
+
+    monkeypatch.setattr(overfit_gate, "bind", lambda gate, environment: None)
+    monkeypatch.setattr(overfit_gate, "read_metrics", lambda stage: {"passed": True})
+    monkeypatch.setattr(overfit_gate, "run_overfit", lambda *_, **__: None)
+    monkeypatch.setattr(overfit_gate, "replay_in_fresh_processes", replay)
+    with pytest.raises(Enough):
+        overfit_gate.main(make_params(run__seed=seed))
+    assert seeds == [seed, following]
+    seed_everything(seeds[1])
+
+
+@pytest.mark.usefixtures("tokens")
+def test_frozen_parameters_are_counted_and_stay() -> None:
+    name = next(iter(dict(build_model(make_params().model, VOCABULARY, CPU).named_parameters())))
+    run = run_overfit(make_params(model__frozen=[name]), 42)
+    assert (run.frozen, run.frozen_changed) == (1, [])
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_small_model_learns_the_rows_by_heart_and_only_with_its_inputs() -> None:
+    params = make_params(
+        model__d_model=64,
+        gates__overfit__num_samples=8,
+        gates__overfit__max_steps=35,
+        gates__overfit__learning_rate=0.02,
+    )
+    run = run_overfit(params, 42)
+    blanked = run_overfit(params, 42, blank=True)
+    assert min(run.losses) < 0.05
+    assert min(blanked.losses) > 10 * min(run.losses)
+
+
+def make_run(losses: list[float]) -> OverfitRun:
+    trace = RunTrace(losses[:-1], [1.0] * (len(losses) - 1), "a" * 64, "b" * 64)
+    initial = InitialLoss(loss=3.4, reference=3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40)
+    return OverfitRun(initial, losses, trace, ["rows.jsonl:1"], 0, [])
+
+
+def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:
+    """Status of each check of the gate, of a run with these losses."""
+    run = make_run(losses)
+    measured = measure(run, make_run(blanked), run.trace, make_run([9.0] * len(losses)).trace)
+    limits = {key: value for rule in RULES for key, value in zip(rule.limits, [0.05], strict=False)}
+    return {check.id: check.status for check in judge_all(RULES, measured, limits, 42)}
+
+
+def test_a_run_that_learned_its_rows_passes() -> None:
+    assert set(judged([3.0, 0.1, 0.01], [3.0, 2.9, 2.8]).values()) == {"pass"}
+
+
+def test_a_run_that_ends_in_nan_has_not_learned_its_rows() -> None:
+    assert judged([3.0, 0.01, math.nan], [3.0, 2.9, 2.8])["overfit_loss"] == "fail"
+
+
+def test_blanked_inputs_that_are_learned_to_zero_fail_and_do_not_crash() -> None:
+    assert judged([3.0, 0.1, 0.01], [3.0, 1.0, 0.0])["blanked_ratio"] == "fail"
