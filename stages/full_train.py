@@ -1,0 +1,345 @@
+"""Train, but only what every gate has cleared.
+
+Reads clearance.json, artifacts/tokens/ and, before anything else, the manifest and all verdicts
+again. Trains with checkpoints to resume from, evaluates on held-out rows, and writes models/final/,
+metrics/full_train.json and reports/full_train/.
+
+    python -m stages.full_train
+"""
+
+from .config.launch import pin_process, run_stage
+
+pin_process(__name__, "full_train")
+
+import datetime
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+import torch
+
+from .chat.split import SPLITS
+from .chat.token_store import TokenMeta, TokenStore, read_meta
+from .chat.tokenizer import ChatTokenizer
+from .config import Params, Refusal
+from .models.build import build_model, count_parameters
+from .models.save import save_model
+from .provenance.environment import compute_environment
+from .provenance.records import format_value, read_metrics, write_metrics
+from .report.page import Section, Table, report_directory, write_page
+from .report.plots import Chart, draw
+from .report.terminal import TrainingProgress, console
+from .training.checkpoint import CheckpointDirectory, State
+from .training.determinism import make_deterministic, restore_rng_state, rng_state
+from .training.evaluation import (
+    Answer,
+    answer_turns,
+    mean_loss,
+    store_batches,
+    supervised_turns,
+)
+from .training.schedule import count_steps
+from .training.setup import Trainer, TrainingBatches, build_trainer, hooked_collator
+from .training.signals import StopRequest, catching_stop_signals
+from .verdict.clearance import MANIFEST, authorise
+
+MODEL = Path("models/final")
+LOG = Path("logs/full_train.csv")
+ANSWERS_SHOWN = 50
+
+
+class StepLog:
+    """A line for every step that was computed, with its time: appended to, and ignored by git."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, line: Mapping[str, Any], seconds: float) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._file.write(f"{now},{line['step']},{line['loss']!r},{seconds:.4f}\n")
+
+
+@dataclass
+class Run:
+    """A training under way: the objects, and what it has done so far."""
+
+    trainer: Trainer
+    batches: TrainingBatches
+    validation: TokenStore
+    meta: TokenMeta
+    steps: int
+    device: torch.device
+    telemetry: list[dict[str, Any]]
+
+    @property
+    def done(self) -> int:
+        return len(self.telemetry)
+
+
+def start_run(params: Params) -> Run:
+    """Build everything under the run's seed, at step 0."""
+    device = make_deterministic(params.run)
+    train_rows, validation = (TokenStore(split) for split in SPLITS)
+    meta = read_meta()
+    steps = count_steps(params.train, len(train_rows))
+    model = build_model(params.model, meta.vocab_size, device)
+    collator = hooked_collator(params.data)
+    return Run(
+        trainer=build_trainer(params, model, steps),
+        batches=TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device),
+        validation=validation,
+        meta=meta,
+        steps=steps,
+        device=device,
+        telemetry=[],
+    )
+
+
+def capture(run: Run) -> State:
+    """All that the next step depends on."""
+    return {
+        "model": run.trainer.model.state_dict(),
+        "optimizer": run.trainer.optimizer.state_dict(),
+        "scheduler": run.trainer.scheduler.state_dict(),
+        "rng": rng_state(),
+        "telemetry": run.telemetry,
+    }
+
+
+def restore(run: Run, state: State) -> None:
+    run.trainer.model.load_state_dict(state["model"])
+    run.trainer.optimizer.load_state_dict(state["optimizer"])
+    run.trainer.scheduler.load_state_dict(state["scheduler"])
+    run.telemetry = state["telemetry"]
+    restore_rng_state(state["rng"])
+
+
+def validation_loss(run: Run, params: Params) -> float:
+    """Nats per supervised token over the whole validation split."""
+    batches = store_batches(
+        run.validation,
+        hooked_collator(params.data),
+        run.meta.pad_token_id,
+        params.train.per_device_eval_batch_size,
+        run.device,
+    )
+    loss, _ = mean_loss(run.trainer.model, batches, run.trainer.loss_fn, run.trainer.autocast)
+    return loss
+
+
+def take_step(run: Run, params: Params) -> dict[str, Any]:
+    """One optimizer step and its line of telemetry. Raises Refusal when the loss is not finite."""
+    step = run.done
+    result = run.trainer.step(run.batches.of_step(step))
+    if not math.isfinite(result.loss) or not math.isfinite(result.grad_norm):
+        raise Refusal(
+            f"training stopped at step {step}: the loss is {result.loss} and the gradient norm "
+            f"{result.grad_norm}. No model was written; lower train.learning_rate or warm up longer"
+        )
+    evaluated = (step + 1) % params.train.eval_steps == 0 or step + 1 == run.steps
+    return {
+        "step": step,
+        "loss": result.loss,
+        "learning_rate": result.learning_rate,
+        "grad_norm": result.grad_norm,
+        "clipped": result.grad_norm > params.train.max_grad_norm,
+        "supervised_tokens": result.supervised_tokens,
+        "validation_loss": validation_loss(run, params) if evaluated else None,
+    }
+
+
+def train(run: Run, params: Params, checkpoints: CheckpointDirectory) -> None:
+    """Take all steps that are missing; stop with a checkpoint when a signal asks for it."""
+    first = run.done
+    if first:
+        console.print(f"resuming after {first} of {run.steps} steps")
+    with (
+        catching_stop_signals() as request,
+        TrainingProgress(run.steps, first) as bar,
+        StepLog(LOG) as log,
+    ):
+        while run.done < run.steps:
+            began = time.perf_counter()
+            line = take_step(run, params)
+            run.telemetry.append(line)
+            seconds = time.perf_counter() - began
+            log.write(line, seconds)
+            speed = line["supervised_tokens"] / seconds
+            bar.advance(line["loss"], line["learning_rate"], line["grad_norm"], speed)
+            if request.signal is not None:
+                checkpoints.save(run.done, capture(run))
+                stop_early(request, run)
+            if run.done % params.train.save_steps == 0 and run.done < run.steps:
+                checkpoints.save(run.done, capture(run))
+    console.print(f"computed {run.steps - first} of {run.steps} steps here, from step {first}")
+
+
+def stop_early(request: StopRequest, run: Run) -> None:
+    console.print(
+        f"stopped after {run.done} of {run.steps} steps; the checkpoint is saved, and `dvc repro` "
+        "goes on from there"
+    )
+    sys.exit(request.exit_code)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good the model is on held-out rows, beside the untrained one."""
+
+    validation_loss: float
+    untrained_validation_loss: float
+    answers: list[Answer]
+
+    @property
+    def exact_match(self) -> float:
+        return sum(answer.exact for answer in self.answers) / max(len(self.answers), 1)
+
+    @property
+    def stop_rate(self) -> float:
+        return sum(answer.stopped for answer in self.answers) / max(len(self.answers), 1)
+
+
+def evaluate(run: Run, params: Params) -> Quality:
+    """Loss and greedy answers of the trained model, and the loss of the untrained one."""
+    with console.status("evaluating on held-out rows"):
+        turns = [turn for row in run.validation for turn in supervised_turns(row)]
+        answers = answer_turns(
+            run.trainer.model,
+            turns[: params.train.eval_generations],
+            meta=run.meta,
+            max_new_tokens=params.train.max_new_tokens,
+            batch_size=params.train.per_device_eval_batch_size,
+            device=run.device,
+        )
+        untrained = validation_loss(start_run(params), params)
+    return Quality(run.telemetry[-1]["validation_loss"], untrained, answers)
+
+
+def draw_column(
+    title: str, telemetry: pd.DataFrame, column: str, unit: str = "", log: bool = False
+) -> str:
+    """One column of the telemetry over the steps."""
+    line = {column: telemetry[column].tolist()}
+    return draw(Chart(title, telemetry["step"].tolist(), line, y_label=unit, log_y=log))
+
+
+def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
+    """telemetry.csv, answers.csv and the page."""
+    directory = report_directory("full_train")
+    telemetry = pd.DataFrame(run.telemetry)
+    telemetry.to_csv(directory / "telemetry.csv", index=False, lineterminator="\n")
+    answers = pd.DataFrame(
+        {
+            "source": [answer.turn.source for answer in quality.answers],
+            "exact": [answer.exact for answer in quality.answers],
+            "stopped": [answer.stopped for answer in quality.answers],
+            "model": tokenizer.decode_batch([answer.tokens for answer in quality.answers]),
+            "reference": tokenizer.decode_batch([answer.turn.answer for answer in quality.answers]),
+        }
+    )
+    answers.to_csv(directory / "answers.csv", index=False, lineterminator="\n")
+    evaluated = telemetry.dropna(subset="validation_loss")
+    charts = [
+        draw_column("Loss", telemetry, "loss", "nats per token"),
+        draw_column("Validation loss", evaluated, "validation_loss", "nats per token"),
+        draw_column("Gradient norm before clipping", telemetry, "grad_norm", "global L2", log=True),
+        draw_column("Learning rate", telemetry, "learning_rate"),
+    ]
+    shown = answers.sort_values("exact", kind="stable").head(ANSWERS_SHOWN)
+    table = Table(list(shown.columns), shown.to_numpy().tolist(), total=len(answers))
+    write_page(
+        "full_train",
+        __doc__,
+        summary=summarise(run, quality),
+        sections=[
+            Section("Curves", charts=charts),
+            Section("Answers on held-out rows", "Wrong ones first.", table=table),
+        ],
+    )
+
+
+def summarise(run: Run, quality: Quality) -> dict[str, Any]:
+    """The numbers for metrics/full_train.json."""
+    return {
+        "steps": run.steps,
+        "train_loss": run.telemetry[-1]["loss"],
+        "validation_loss": quality.validation_loss,
+        "untrained_validation_loss": quality.untrained_validation_loss,
+        "exact_match": quality.exact_match,
+        "stop_rate": quality.stop_rate,
+        "answers": len(quality.answers),
+        **count_parameters(run.trainer.model),
+    }
+
+
+def model_card(digest: str, summary: Mapping[str, Any], params: Params) -> str:
+    """models/final/README.md."""
+    lines = [
+        f"# {params.model.name}, trained by holdshort",
+        "",
+        f"Cleared by the manifest with the digest `{digest}` ({MANIFEST}).",
+        "",
+        "| measured | value |",
+        "|---|---|",
+        *(
+            f"| {name.replace('_', ' ')} | {format_value(value)} |"
+            for name, value in summary.items()
+        ),
+        "",
+        "Validation loss is in nats per supervised token over the whole validation split; exact "
+        "match and stop rate are of greedy generations on held-out turns.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def print_quality(quality: Quality, baselines: Mapping[str, Any]) -> None:
+    """The model's score beside those that need no model."""
+    console.print(
+        f"validation loss {quality.validation_loss:.4f} nats "
+        f"(untrained {quality.untrained_validation_loss:.4f})"
+    )
+    if quality.answers:
+        console.print(
+            f"exact match on {len(quality.answers)} held-out turns: {quality.exact_match:.3f} "
+            f"(most frequent answer {baselines['majority_exact_match']:.3f}, keyword table "
+            f"{baselines['keyword_exact_match']:.3f}); stop rate {quality.stop_rate:.3f}"
+        )
+
+
+def main(params: Params) -> None:
+    run_params = params.run
+    digest = authorise(
+        compute_environment(run_params.device, run_params.precision, run_params.cpu_threads)
+    )
+    baselines = read_metrics("hash_data")
+    checkpoints = CheckpointDirectory(digest, params.train.save_total_limit)
+    with checkpoints.locked():
+        run = start_run(params)
+        if state := checkpoints.load_latest():
+            restore(run, state)
+        train(run, params, checkpoints)
+        quality = evaluate(run, params)
+        summary = summarise(run, quality)
+        tokenizer = ChatTokenizer(params.model.tokenizer, datetime.date(2000, 1, 1))
+        config = asdict(params.model) | {"vocab_size": run.meta.vocab_size}
+        write_reports(run, quality, tokenizer)
+        write_metrics("full_train", summary)
+        save_model(MODEL, run.trainer.model, config, tokenizer, model_card(digest, summary, params))
+        checkpoints.remove()
+    print_quality(quality, baselines)
+
+
+if __name__ == "__main__":
+    run_stage("full_train", main)

@@ -1,0 +1,228 @@
+"""Are gradients, updates and the learning rate of the first real training steps sound?
+
+Reads artifacts/tokens/. Takes the first gates.gradient.steps steps of the training, with its own
+batches, rate, schedule, clipping and precision, and watches them from outside. Writes the verdict
+and reports/gradient_probe/ (steps.csv, parameters.csv, activations.csv and a page).
+
+    python -m stages.gradient_probe
+"""
+
+from .config.launch import pin_process, run_stage
+
+pin_process(__name__, "gradient_probe")
+
+import math
+from statistics import median
+
+import pandas as pd
+
+from .chat.token_store import TOKENS
+from .config import Params
+from .config.schema import Train
+from .probes.gradients import GradientProbe, run_gradient_probe
+from .probes.learning_rate import expected_rate, trace_error
+from .provenance.environment import compute_environment
+from .provenance.hashing import sha256_tree
+from .provenance.records import read_metrics
+from .report.page import Section, Table, report_directory
+from .report.plots import Chart, draw
+from .report.publish import publish, publish_blocked
+from .report.terminal import console
+from .verdict.judging import Measured, judge_all, overall_status, rank_causes
+from .verdict.record import bind, make_verdict
+from .verdict.rules.gradient_probe import CAUSES, NOT_COVERED, RULES
+
+
+def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
+    """Median over steps of each matrix's update ratio, scaled to the peak rate.
+
+    Steps at a rate of 0 change nothing and are left out.
+    """
+    by_matrix: dict[str, list[float]] = {}
+    for record in probe.records:
+        if record.learning_rate > 0:
+            for name, ratio in record.update_ratios.items():
+                by_matrix.setdefault(name, []).append(ratio * peak / record.learning_rate)
+    return {name: median(ratios) for name, ratios in by_matrix.items()}
+
+
+def measure(probe: GradientProbe, train: Train) -> dict[str, Measured]:
+    """What the rules ask of the steps."""
+    records, peak = probe.records, train.learning_rate
+    steps = len(records)
+    norms = [record.grad_norm for record in records]
+    missing = [f"step {n}" for n, record in enumerate(records) if record.optimizer_calls != 1]
+    rates = [record.learning_rate for record in records]
+    error, worst = (math.inf, 0)
+    if not any(map(math.isnan, rates)):
+        error, worst = trace_error(rates, peak, train.lr_scheduler_type, probe.warmup, probe.steps)
+    expected = expected_rate(worst, peak, train.lr_scheduler_type, probe.warmup, probe.steps)
+    without = [n for n in probe.changed if not any(r.grad_norms.get(n, 0) for r in records)]
+    stale = sorted({name for record in records for name in record.stale_gradients})
+    ratios = scaled_update_ratios(probe, peak)
+    extremes = sorted(ratios, key=ratios.__getitem__)
+    highest = max(range(steps), key=norms.__getitem__)
+    rectifying = [a for a in probe.activations if a.dead is not None]
+    bounded = [a for a in probe.activations if a.saturated is not None]
+    dead = max(rectifying, key=lambda a: a.dead or 0.0, default=None)
+    saturated = max(bounded, key=lambda a: a.saturated or 0.0, default=None)
+
+    def names(found: list[str], of: int) -> Measured:
+        return Measured(len(found), of, evidence=tuple(found))
+
+    return {
+        "non_finite": names(find_non_finite(probe), steps),
+        "optimizer_calls_missing": names(missing, steps),
+        "learning_rate_error": Measured(
+            error,
+            steps,
+            f"worst at step {worst}: applied {rates[worst]:.6g}, closed form {expected:.6g}",
+        ),
+        "stale_gradients": names(stale, len(probe.changed)),
+        "not_in_optimizer": names(probe.not_in_optimizer, len(probe.changed)),
+        "undeclared_frozen": names(probe.undeclared_frozen, len(probe.weight_norms)),
+        "without_gradient": names(without, len(probe.changed)),
+        "unchanged": names(
+            [n for n, share in probe.changed.items() if not share], len(probe.changed)
+        ),
+        "frozen_changed": names(
+            [n for n, share in probe.frozen_changed.items() if share], len(probe.frozen_changed)
+        ),
+        "median_norm": Measured(median(norms), steps),
+        "smallest_norm": Measured(min(norms), steps, f"at step {norms.index(min(norms))}"),
+        "largest_norm": Measured(norms[highest], steps, f"at step {highest}"),
+        "clip_ratio": Measured(
+            max(record.applied_norm for record in records) / train.max_grad_norm, steps
+        ),
+        "clip_excess": Measured(min(norms) / train.max_grad_norm, steps),
+        "update_ratio": Measured(
+            median(ratios.values()) if ratios else None,
+            len(ratios),
+            "" if ratios else "no step changed a matrix",
+            tuple(f"{name}: {ratios[name]:.3g}" for name in (*extremes[:2], *extremes[-2:])),
+        ),
+        "dead_fraction": Measured(
+            dead.dead if dead else 0.0,
+            len(rectifying),
+            dead.module if dead and dead.dead else "",
+        ),
+        "saturated_fraction": Measured(
+            saturated.saturated if saturated else 0.0,
+            len(bounded),
+            saturated.module if saturated and saturated.saturated else "",
+        ),
+    }
+
+
+def find_non_finite(probe: GradientProbe) -> list[str]:
+    """Names of what is NaN or infinite, in the order in which it appeared."""
+    found = []
+    for step, (record, loss) in enumerate(zip(probe.records, probe.losses, strict=True)):
+        if not math.isfinite(loss):
+            found.append(f"step {step}: loss {loss}")
+        found += [f"step {step}: {name}" for name in record.non_finite]
+    found += [f"activation of {a.module}" for a in probe.activations if a.non_finite]
+    return found
+
+
+def write_tables(probe: GradientProbe, train: Train) -> None:
+    """steps.csv (DVC plots it), parameters.csv and activations.csv."""
+    directory = report_directory("gradient_probe")
+    ratios = scaled_update_ratios(probe, train.learning_rate)
+    steps = pd.DataFrame(
+        {
+            "loss": probe.losses,
+            "grad_norm": [record.grad_norm for record in probe.records],
+            "learning_rate": [record.learning_rate for record in probe.records],
+            "clipped": [record.grad_norm > train.max_grad_norm for record in probe.records],
+            "update_ratio": [
+                median(record.update_ratios.values()) if record.update_ratios else 0.0
+                for record in probe.records
+            ],
+        }
+    )
+    names = list(probe.weight_norms)
+    parameters = pd.DataFrame(
+        {
+            "parameter": names,
+            "trainable": [name in probe.changed for name in names],
+            "median_grad_norm": [
+                median(record.grad_norms.get(name, 0.0) for record in probe.records)
+                for name in names
+            ],
+            "update_ratio_at_peak": [ratios.get(name) for name in names],
+            "changed": [(probe.frozen_changed | probe.changed)[name] for name in names],
+            "weight_norm_before": [probe.weight_norms[name][0] for name in names],
+            "weight_norm_after": [probe.weight_norms[name][1] for name in names],
+        }
+    )
+    activations = pd.DataFrame([vars(record) for record in probe.activations])
+    steps.to_csv(directory / "steps.csv", index_label="step", lineterminator="\n")
+    parameters.to_csv(directory / "parameters.csv", index=False, lineterminator="\n")
+    activations.to_csv(directory / "activations.csv", index=False, lineterminator="\n")
+
+
+def describe(params: Params, probe: GradientProbe) -> list[Section]:
+    """The sections of the page below the checks."""
+    train, limits = params.train, params.gates.gradient
+    steps = list(range(len(probe.records)))
+    form = (train.learning_rate, train.lr_scheduler_type, probe.warmup, probe.steps)
+    norms = Chart(
+        "Gradient norm before clipping",
+        steps,
+        {"norm": [record.grad_norm for record in probe.records]},
+        y_label="global L2",
+        log_y=True,
+        limits={"clip": train.max_grad_norm, "min": limits.min_norm, "max": limits.max_norm},
+    )
+    rate = Chart(
+        "Learning rate of the whole training",
+        list(range(probe.steps)),
+        {"closed form": [expected_rate(step, *form) for step in range(probe.steps)]},
+    )
+    loss = Chart("Loss", steps, {"loss": probe.losses}, y_label="nats per token")
+    ratios = scaled_update_ratios(probe, train.learning_rate)
+    matrices = sorted(ratios.items(), key=lambda item: item[1])
+    columns = ("module", "mean", "std", "largest", "non-finite", "dead", "saturated")
+    activations = [tuple(vars(record).values()) for record in probe.activations]
+    return [
+        Section("Steps", charts=[draw(norms), draw(rate), draw(loss)]),
+        Section("Update over weight at the peak rate", table=Table(("matrix", "ratio"), matrices)),
+        Section("Activations in the last probed step", table=Table(columns, activations)),
+    ]
+
+
+def main(params: Params) -> None:
+    run = params.run
+    environment = compute_environment(run.device, run.precision, run.cpu_threads)
+    binding = bind("gradient_probe", environment)
+    if not read_metrics("mask_report")["passed"]:
+        publish_blocked(binding, __doc__, "mask_report")
+        return
+    with console.status("probing the first training steps"):
+        probe = run_gradient_probe(params)
+    measured = measure(probe, params.train)
+    checks = judge_all(RULES, measured, binding.params, run.seed)
+    verdict = make_verdict(
+        binding,
+        overall_status(checks, RULES),
+        checks,
+        causes=rank_causes(checks, CAUSES),
+        not_covered=NOT_COVERED,
+        inputs=sha256_tree([TOKENS]),
+    )
+    write_tables(probe, params.train)
+    norms = [record.grad_norm for record in probe.records]
+    numbers = {
+        "median_norm": median(norms),
+        "largest_norm": max(norms),
+        "clipped_fraction": sum(norm > params.train.max_grad_norm for norm in norms) / len(norms),
+        "update_ratio": measured["update_ratio"].value,
+        "steps": probe.steps,
+        "warmup_steps": probe.warmup,
+    }
+    publish(verdict, __doc__, numbers=numbers, sections=describe(params, probe))
+
+
+if __name__ == "__main__":
+    run_stage("gradient_probe", main)

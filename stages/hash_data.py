@@ -1,0 +1,320 @@
+"""Which data is this, exactly, and is it fit to be learned from?
+
+Reads data.path and data.validation_path once: sha256 of every file, every row parsed, normalised
+and placed into a split by its prompt. Writes artifacts/dataset/{train,validation}.jsonl, the
+verdict, and reports/hash_data/ with every finding by file and line.
+
+    python -m stages.hash_data
+"""
+
+import csv
+import multiprocessing
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .chat.baselines import keyword_table_score, majority_answer_score
+from .chat.conversation import read_conversations
+from .chat.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
+from .chat.repeats import Rows, conflicting_answers, duplicates, split_overlap
+from .chat.sources import input_files
+from .chat.split import SPLITS, Split
+from .config import Params, UserError
+from .config.launch import run_stage
+from .config.schema import Data
+from .provenance.environment import PARSING_PACKAGES, software_environment
+from .provenance.hashing import sha256_tree, total_sha256
+from .report.page import Section, Table, report_directory
+from .report.publish import publish
+from .report.terminal import console, progress
+from .verdict.judging import Measured, judge_all, overall_status, rank_causes
+from .verdict.record import bind, make_verdict
+from .verdict.rules.hash_data import CAUSES, NOT_COVERED, RULES
+
+DATASET = Path("artifacts/dataset")
+BASELINE_ROWS = {"train": 20_000, "validation": 2_000}
+FINDINGS_SHOWN = 20
+FINDINGS_WRITTEN = 10_000
+
+Source = tuple[Path, Split | None]
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Pairs of rows: what repeats, contradicts or leaks, and the row that it does this to."""
+
+    duplicates: tuple[Rows, Rows]
+    conflicts: tuple[Rows, Rows]
+    overlap: tuple[Rows, Rows]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All that was read. `keys` runs over the rows of all files, in the order of `records`."""
+
+    records: list[FileRecord]
+    keys: RowKeys
+    sha256: str
+
+    def total(self, count: str) -> int:
+        return sum(len(getattr(record, count)) for record in self.records)
+
+    def where(self, row: int) -> str:
+        """file:line of a row."""
+        ends = np.cumsum([record.rows for record in self.records])
+        record = self.records[int(np.searchsorted(ends, row, side="right"))]
+        return f"{record.path}:{self.keys.line[row]}"
+
+
+def find_sources(data: Data) -> list[Source]:
+    """Every input file with its split, or None where rows are split by content."""
+    training = input_files(data.path, "data.path")
+    if data.validation_path is None:
+        return [(file, None) for file in training]
+    sources: list[Source] = [(file, "train") for file in training]
+    held_out = input_files(data.validation_path, "data.validation_path")
+    return [*sources, *((file, "validation") for file in held_out)]
+
+
+def read_sources(sources: list[Source], data: Data) -> list[FileRecord]:
+    """Ingest every file, side by side where there are several, and join their rows in order."""
+    shutil.rmtree(DATASET, ignore_errors=True)
+    shards = []
+    for number in range(len(sources)):
+        shard = DATASET / f"shard-{number:05d}"
+        shard.mkdir(parents=True)
+        shards.append({split: shard / f"{split}.jsonl" for split in SPLITS})
+    ingest = partial(
+        ingest_file,
+        validation_fraction=data.validation_fraction,
+        split_seed=data.split_seed,
+        stop_at_bad_row=data.on_bad_row == "stop",
+    )
+    with progress("bytes") as bar:
+        size = sum(path.stat().st_size for path, _ in sources)
+        task = bar.add_task("reading", total=size)
+        if len(sources) == 1:
+            (path, split), advance = sources[0], partial(bar.advance, task)
+            records = [ingest(path, shards[0], fixed_split=split, advance=advance)]
+        else:
+            workers = min(len(sources), os.cpu_count() or 1)
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(workers, mp_context=context) as pool:
+                futures = [
+                    pool.submit(ingest, path, shard, fixed_split=split)
+                    for (path, split), shard in zip(sources, shards, strict=True)
+                ]
+                for future in as_completed(futures):
+                    bar.advance(task, future.result().size)
+                records = [future.result() for future in futures]
+    join_shards(shards)
+    return records
+
+
+def join_shards(shards: list[dict[Split, Path]]) -> None:
+    """Turn the shards into one file a split; the first is renamed, so one input is never copied."""
+    for split in SPLITS:
+        first, *others = (shard[split] for shard in shards)
+        joined = first.rename(DATASET / f"{split}.jsonl")
+        with joined.open("ab") as output:
+            for other in others:
+                with other.open("rb") as rows:
+                    shutil.copyfileobj(rows, output, 1 << 20)
+    for shard in shards:
+        shutil.rmtree(shard["train"].parent)
+
+
+def refuse_bad_rows(records: list[FileRecord]) -> None:
+    """Raise UserError for the first line that is no conversation."""
+    bad = [(record.path, line, reason) for record in records for line, reason in record.bad_rows]
+    if bad:
+        path, line, reason = bad[0]
+        raise UserError(
+            f"{path}:{line}: {reason}; mend the line, or set data.on_bad_row to 'report' to leave "
+            "such rows out and have them counted and named"
+        )
+
+
+def find_repeats(keys: RowKeys) -> Repeats:
+    return Repeats(duplicates(keys), conflicting_answers(keys), split_overlap(keys))
+
+
+def measure(dataset: Dataset, repeats: Repeats) -> dict[str, Measured]:
+    """What the rules ask of the data."""
+    rows = len(dataset.keys)
+    in_validation = int(dataset.keys.split.sum())
+
+    def pairs(found: tuple[Rows, Rows], words: str) -> tuple[str, ...]:
+        shown = zip(found[0][:FINDINGS_SHOWN], found[1][:FINDINGS_SHOWN], strict=True)
+        return tuple(f"{dataset.where(row)} {words} {dataset.where(other)}" for row, other in shown)
+
+    bad = [
+        f"{record.path}:{line}: {reason}"
+        for record in dataset.records
+        for line, reason in record.bad_rows
+    ]
+    empty = [f"{record.path}:{line}" for record in dataset.records for line in record.empty_answers]
+    repeated, conflicting, leaked = repeats.duplicates, repeats.conflicts, repeats.overlap
+    return {
+        "data_sha256": Measured(dataset.sha256, n=len(dataset.records)),
+        "unreadable_rows": Measured(
+            len(bad), rows + len(bad), evidence=tuple(bad[:FINDINGS_SHOWN])
+        ),
+        "empty_answers": Measured(len(empty), rows, evidence=tuple(empty[:FINDINGS_SHOWN])),
+        "split_overlap": Measured(
+            len(leaked[0]), in_validation, evidence=pairs(leaked, "has the prompt of")
+        ),
+        "duplicate_fraction": Measured(
+            len(repeated[0]) / max(rows, 1),
+            rows,
+            f"{len(repeated[0])} rows",
+            pairs(repeated, "repeats"),
+        ),
+        "conflicting_fraction": Measured(
+            len(conflicting[0]) / max(rows, 1),
+            rows,
+            f"{len(conflicting[0])} rows",
+            pairs(conflicting, "answers otherwise than"),
+        ),
+        "train_rows": Measured(rows - in_validation),
+        "validation_rows": Measured(in_validation),
+    }
+
+
+def measure_baselines() -> dict[str, float]:
+    """Exact match on validation without a model, over at most BASELINE_ROWS of each split."""
+    train, validation = (
+        list(islice(read_conversations(DATASET / f"{split}.jsonl"), BASELINE_ROWS[split]))
+        for split in SPLITS
+    )
+    return {
+        "majority_exact_match": majority_answer_score(train, validation),
+        "keyword_exact_match": keyword_table_score(train, validation),
+    }
+
+
+def list_findings(dataset: Dataset, repeats: Repeats) -> Iterator[tuple[str, str, str]]:
+    """(kind, file:line, detail) of every finding."""
+    for record in dataset.records:
+        for line, reason in record.bad_rows:
+            yield "unreadable_row", f"{record.path}:{line}", reason
+        for line in record.empty_answers:
+            yield "empty_answer", f"{record.path}:{line}", "an assistant turn says nothing"
+    for kind, (rows, others) in {
+        "duplicate": repeats.duplicates,
+        "conflicting_answer": repeats.conflicts,
+        "split_overlap": repeats.overlap,
+    }.items():
+        for row, other in zip(rows, others, strict=True):
+            yield kind, dataset.where(row), dataset.where(other)
+
+
+def write_findings(dataset: Dataset, repeats: Repeats) -> Counter[str]:
+    """Write findings.csv (the first FINDINGS_WRITTEN); return how many there are of each kind."""
+    counts: Counter[str] = Counter()
+    path = report_directory("hash_data") / "findings.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("kind", "source", "detail"))
+        for finding in list_findings(dataset, repeats):
+            counts[finding[0]] += 1
+            if counts.total() <= FINDINGS_WRITTEN:
+                writer.writerow(finding)
+    return counts
+
+
+def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) -> list[Section]:
+    """The sections of the page below the checks."""
+    turns, characters = Counter[str](), Counter[str]()
+    for record in dataset.records:
+        turns += record.role_turns
+        characters += record.role_characters
+    roles = [(role, n, characters[role] / n) for role, n in turns.most_common()]
+    files = [
+        (
+            record.path,
+            record.rows,
+            len(record.bad_rows),
+            record.blank_lines,
+            record.size,
+            record.sha256,
+        )
+        for record in dataset.records
+    ]
+    columns = ("file", "rows", "bad rows", "blank lines", "bytes", "sha256")
+    listed = f"findings.csv lists the first {FINDINGS_WRITTEN}" if counts else "None."
+    baselines = (
+        "Exact match on validation without a model, over at most "
+        f"{BASELINE_ROWS['train']} training and {BASELINE_ROWS['validation']} validation rows. "
+        "A model is worth its cost where it does better."
+    )
+    return [
+        Section("Files", f"sha256 in total: {dataset.sha256}", table=Table(columns, files)),
+        Section("Roles", table=Table(("role", "turns", "mean characters"), roles)),
+        Section("Findings", listed, table=Table(("kind", "rows"), counts.most_common())),
+        Section(
+            "Trivial baselines",
+            baselines,
+            table=Table(
+                ("baseline", "value"),
+                [
+                    ("most frequent answer", numbers["majority_exact_match"]),
+                    ("keyword table", numbers["keyword_exact_match"]),
+                    ("unigram entropy of answers, nats per byte", numbers["answer_entropy"]),
+                ],
+            ),
+        ),
+    ]
+
+
+def main(params: Params) -> None:
+    binding = bind("hash_data", software_environment(PARSING_PACKAGES))
+    sources = find_sources(params.data)
+    records = read_sources(sources, params.data)
+    if params.data.on_bad_row == "stop":
+        refuse_bad_rows(records)
+    inputs = {record.path: record.sha256 for record in records}
+    keys = RowKeys.concatenate([record.take_keys() for record in records])
+    dataset = Dataset(records, keys, total_sha256(inputs.values()))
+    repeats = find_repeats(keys)
+
+    measured = measure(dataset, repeats)
+    checks = judge_all(RULES, measured, binding.params)
+    status = overall_status(checks, RULES)
+    verdict = make_verdict(
+        binding,
+        status,
+        checks,
+        causes=rank_causes(checks, CAUSES),
+        not_covered=NOT_COVERED,
+        inputs=inputs,
+        outputs=sha256_tree([DATASET]),
+    )
+    numbers = {
+        "rows": len(keys),
+        "train_rows": measured["train_rows"].value,
+        "validation_rows": measured["validation_rows"].value,
+        "bad_rows": dataset.total("bad_rows"),
+        "empty_answers": dataset.total("empty_answers"),
+        "duplicates": len(repeats.duplicates[0]),
+        "conflicting_answers": len(repeats.conflicts[0]),
+        "split_overlap": len(repeats.overlap[0]),
+        "answer_entropy": entropy_nats(np.sum([record.answer_bytes for record in records], axis=0)),
+        **measure_baselines(),
+    }
+    counts = write_findings(dataset, repeats)
+    publish(verdict, __doc__, numbers=numbers, sections=describe(dataset, counts, numbers))
+    console.print(f"sha256 of the data: {dataset.sha256}", markup=False)
+
+
+if __name__ == "__main__":
+    run_stage("hash_data", main)

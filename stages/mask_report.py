@@ -1,0 +1,345 @@
+"""Is exactly what shall be learned supervised, token by token, in every row and every batch?
+
+Reads artifacts/dataset/ and the tokenizer; renders, tokenises and labels every row, audits it
+independently, and audits again the collated batches that reach `forward`. Writes artifacts/tokens/,
+the verdict, and reports/mask_report/ (a page with coloured tokens, rows.csv with a line per row).
+
+    python -m stages.mask_report
+"""
+
+import csv
+import datetime
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .chat.audit import Audit, Kind, audit_collated
+from .chat.collator import Collator, collate
+from .chat.conversation import read_conversations
+from .chat.ingest import entropy_nats
+from .chat.labels import IGNORE_INDEX, Role
+from .chat.prepare import Accounting, Prepared, Preparer
+from .chat.split import SPLITS, Split
+from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
+from .chat.tokenizer import ChatTokenizer
+from .config import Params, UserError
+from .config.hooks import load_hook
+from .config.launch import run_stage
+from .provenance.environment import RENDERING_PACKAGES, software_environment
+from .provenance.hashing import sha256_tree
+from .provenance.records import read_metrics
+from .report.page import Section, Table, TokenView, report_directory
+from .report.plots import draw_histogram
+from .report.publish import publish, publish_blocked
+from .report.terminal import console, print_tokens, progress
+from .training.order import BatchOrder
+from .verdict.judging import Measured, judge_all, overall_status, rank_causes
+from .verdict.record import bind, make_verdict
+from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
+
+DATASET = Path("artifacts/dataset")
+HISTOGRAM_BINS = 40
+FINDINGS_SHOWN = 20
+
+
+@dataclass
+class Tokenised:
+    """What became of a data set: accounting by split, the audit, some rows to look at."""
+
+    accounting: dict[Split, Accounting]
+    audit: Audit = field(default_factory=Audit)
+    views: list[TokenView] = field(default_factory=list)
+
+
+def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
+    """Write artifacts/tokens/ and rows.csv. `rows` is how many conversations there are."""
+    shutil.rmtree(TOKENS, ignore_errors=True)
+    empty = np.zeros(tokenizer.vocab_size, np.int64)
+    done = Tokenised({split: Accounting(empty.copy()) for split in SPLITS})
+    preparer = Preparer(tokenizer, params.data, params.labels)
+    sampler = Sampler(params.gates.mask.report_rows, rows, tokenizer)
+    table = report_directory("mask_report") / "rows.csv"
+    with table.open("w", encoding="utf-8", newline="") as file, progress("rows") as bar:
+        writer = csv.writer(file, lineterminator="\n")
+        roles = [role.name.lower() for role in Role if role != Role.PAD]
+        writer.writerow(("source", "split", "status", "tokens", "supervised", *roles, "findings"))
+        task = bar.add_task("labelling", total=rows)
+        for split in SPLITS:
+            conversations = read_conversations(DATASET / f"{split}.jsonl")
+            with TokenWriter(split) as store:
+                for prepared in preparer.prepare(conversations, done.audit):
+                    done.accounting[split].add(prepared)
+                    writer.writerow(count_roles(prepared, split))
+                    if view := sampler.look_at(prepared):
+                        done.views.append(view)
+                    if prepared.row is not None and not prepared.dropped:
+                        store.append(prepared.conversation.source, prepared.row)
+                    bar.advance(task)
+    return done
+
+
+def count_roles(prepared: Prepared, split: Split) -> tuple[Any, ...]:
+    """One line of rows.csv."""
+    roles, supervised = np.zeros(len(Role), np.int64), 0
+    if prepared.row is not None:
+        roles = np.bincount(prepared.row.roles, minlength=len(Role))
+        supervised = int((prepared.row.labels != IGNORE_INDEX).sum())
+    findings = "; ".join(finding.kind for finding in prepared.findings) or prepared.detail
+    head = (prepared.conversation.source, split, prepared.status, prepared.tokens, supervised)
+    return (*head, *roles[1:].tolist(), findings)
+
+
+class Sampler:
+    """Chooses rows for the page: evenly spaced ones, and the first with findings."""
+
+    def __init__(self, wanted: int, rows: int, tokenizer: ChatTokenizer) -> None:
+        self._stride = max(math.ceil(rows / wanted), 1)
+        self._faulty_left = wanted
+        self._seen = 0
+        self._tokenizer = tokenizer
+
+    def look_at(self, prepared: Prepared) -> TokenView | None:
+        chosen = self._seen % self._stride == 0
+        self._seen += 1
+        if prepared.findings and self._faulty_left:
+            self._faulty_left -= 1
+            chosen = True
+        row = prepared.row
+        if row is None or not chosen:
+            return None
+        return TokenView(
+            source=prepared.conversation.source,
+            tokens=self._tokenizer.decode_batch([[token] for token in row.input_ids.tolist()]),
+            ids=row.input_ids.tolist(),
+            labels=row.labels.tolist(),
+            roles=[Role(role).name.lower() for role in row.roles],
+            findings=[
+                {"kind": finding.kind, "position": finding.position, "detail": finding.detail}
+                for finding in prepared.findings
+            ],
+        )
+
+
+def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
+    """Row numbers of every micro-batch of the first epoch, as full training will draw them."""
+    size = params.train.per_device_train_batch_size
+    rows_per_step = size * params.train.gradient_accumulation_steps
+    order = BatchOrder(rows, rows_per_step, params.run.seed)
+    for step in range(math.ceil(rows / rows_per_step)):
+        yield from order.micro_batches(step, size)
+
+
+def collated_arrays(
+    collator: Collator, rows: list[TokenRow], pad_token_id: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The collator's tensors as arrays. Raises UserError when it does not return what it must."""
+    batch = collator(rows, pad_token_id)
+    wanted = ("input_ids", "attention_mask", "labels")
+    if missing := [name for name in wanted if name not in batch]:
+        raise UserError(f"data.collator returns no {', '.join(missing)}; it must return {wanted}")
+    return {name: batch[name].numpy() for name in wanted}
+
+
+def audit_batches(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> Audit:
+    """Audit the first epoch of training batches, then all validation batches."""
+    audit = Audit()
+    train, validation = (TokenStore(split) for split in SPLITS)
+    size = params.train.per_device_train_batch_size
+    held_out = (
+        list(range(start, min(start + size, len(validation))))
+        for start in range(0, len(validation), size)
+    )
+    for store, batches in ((train, training_batches(params, len(train))), (validation, held_out)):
+        for indices in batches:
+            rows = store.rows(indices)
+            batch = collated_arrays(collator, rows, tokenizer.pad_token_id)
+            audit_collated(batch, rows, tokenizer, audit)
+    return audit
+
+
+def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> None:
+    """Print the first batch of training token by token, as it reaches `forward`."""
+    store = TokenStore("train")
+    rows = store.rows(next(training_batches(params, len(store))))
+    batch = collated_arrays(collator, rows, tokenizer.pad_token_id)
+    shown = zip(rows, *batch.values(), strict=True)
+    for number, (row, ids, mask, labels) in enumerate(shown):
+        if number >= params.gates.mask.print_rows:
+            break
+        real = mask == 1
+        tokens = tokenizer.decode_batch([[int(token)] for token in ids[real]])
+        print_tokens(f"Batch 0, row {number}: {row.source}", tokens, labels[real].tolist())
+        if padding := int((~real).sum()):
+            console.print(f"({padding} padding tokens, labels {set(labels[~real].tolist())})")
+
+
+def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
+    """What the rules ask of the rows and of the batches."""
+    accounts = done.accounting.values()
+    loaded = sum(account.loaded for account in accounts)
+    dropped = sum(account.dropped.total() for account in accounts)
+    unsure = sum(account.dropped["not_judgeable"] for account in accounts)
+    truncated = sum(account.truncated for account in accounts)
+    straddling = sum(account.straddling_tokens for account in accounts)
+
+    def count(audit: Audit, n: int, *kinds: Kind) -> Measured:
+        findings = [finding for finding in audit.findings if finding.kind in kinds]
+        evidence = tuple(
+            f"{finding.source} token {finding.position}: {finding.detail}"
+            for finding in findings[:FINDINGS_SHOWN]
+        )
+        return Measured(sum(audit.faults[kind] for kind in kinds), n, evidence=evidence)
+
+    rows, batches = done.audit, collated
+    reasons = [f"{n} rows: {why}" for account in accounts for why, n in account.dropped.items()]
+    return {
+        "answers_not_found": count(rows, rows.rows, "answer_not_found"),
+        "not_judgeable": Measured(unsure, loaded),
+        "prompt_supervised": count(rows, rows.must_mask, "prompt_supervised"),
+        "header_supervised": count(rows, rows.must_mask, "header_supervised"),
+        "content_masked": count(rows, rows.must_supervise, "content_masked", "no_supervised_token"),
+        "stop_masked": count(rows, rows.must_supervise, "stop_masked"),
+        "label_differs": count(rows, rows.must_supervise, "label_differs_from_input"),
+        "id_outside_vocabulary": count(rows, rows.rows, "id_outside_vocabulary"),
+        "straddling_tokens": Measured(straddling, loaded),
+        "dropped_fraction": Measured(dropped / max(loaded, 1), loaded, evidence=tuple(reasons)),
+        "truncated_fraction": Measured(truncated / max(loaded, 1), loaded),
+        "collated_prompt_supervised": count(batches, batches.must_mask, "prompt_supervised"),
+        "collated_header_supervised": count(batches, batches.must_mask, "header_supervised"),
+        "collated_content_masked": count(batches, batches.must_supervise, "content_masked"),
+        "collated_stop_masked": count(batches, batches.must_supervise, "stop_masked"),
+        "collated_padding_supervised": count(batches, batches.rows, "padding_supervised"),
+        "collated_inputs_changed": count(
+            batches,
+            batches.rows,
+            "collated_tokens_differ",
+            "attention_mask_wrong",
+            "label_differs_from_input",
+        ),
+    }
+
+
+def summarise(done: Tokenised, measured: Mapping[str, Measured]) -> dict[str, Any]:
+    """The numbers for metrics/mask_report.json."""
+    train = done.accounting["train"]
+    return {
+        "loaded": sum(account.loaded for account in done.accounting.values()),
+        "kept": sum(account.kept for account in done.accounting.values()),
+        "train_rows": train.kept,
+        "validation_rows": done.accounting["validation"].kept,
+        "tokens": train.tokens_kept,
+        "supervised_tokens": train.tokens_supervised,
+        "supervised_fraction": train.tokens_supervised / max(train.tokens_kept, 1),
+        "target_entropy": entropy_nats(train.supervised_ids),
+        "prompt_tokens_supervised": measured["prompt_supervised"].value,
+        "answer_tokens_masked": measured["content_masked"].value,
+        "stop_tokens_masked": measured["stop_masked"].value,
+    }
+
+
+def describe(params: Params, done: Tokenised) -> list[Section]:
+    """The sections of the page below the checks."""
+    reasons = sorted({why for account in done.accounting.values() for why in account.dropped})
+    columns = (
+        "split",
+        "loaded",
+        "rendered",
+        *reasons,
+        "kept",
+        "of these cut",
+        "tokens",
+        "supervised",
+    )
+    funnel = [
+        (
+            split,
+            account.loaded,
+            account.rendered,
+            *(account.dropped[reason] for reason in reasons),
+            account.kept,
+            account.truncated,
+            account.tokens_kept,
+            account.tokens_supervised,
+        )
+        for split, account in done.accounting.items()
+    ]
+    lengths = Counter[int]()
+    for account in done.accounting.values():
+        lengths += account.lengths
+    counts, edges = np.histogram(list(lengths), bins=HISTOGRAM_BINS, weights=list(lengths.values()))
+    chart = draw_histogram(
+        "Length of rendered rows", counts.tolist(), edges.tolist(), "tokens", "rows"
+    )
+    policy = (
+        f"Supervised: the content and stop token of {params.labels.turns} assistant turns; all "
+        f"else is masked. A template that asks for the date is told {params.labels.template_date}."
+    )
+    return [
+        Section("Policy", policy),
+        Section(
+            "Where every row went",
+            "rows.csv has a line for each row, with its status and its tokens by role.",
+            table=Table(columns, funnel),
+        ),
+        Section("Lengths", f"data.max_length is {params.data.max_length}.", charts=[chart]),
+    ]
+
+
+def main(params: Params) -> None:
+    upstream = read_metrics("hash_data")
+    binding = bind("mask_report", software_environment(RENDERING_PACKAGES))
+    if not upstream["passed"]:
+        TOKENS.mkdir(parents=True, exist_ok=True)
+        publish_blocked(binding, __doc__, "hash_data")
+        return
+    today = datetime.date.fromisoformat(params.labels.template_date)
+    tokenizer = ChatTokenizer(params.model.tokenizer, today)
+    collator = load_hook(params.data.collator, "data.collator", collate)
+    inputs = sha256_tree([DATASET]) | tokenizer.digests()
+    done = tokenise(params, tokenizer, upstream["rows"])
+    if not done.accounting["train"].kept:
+        raise UserError(
+            "no row of the training split is left to train on: "
+            + ", ".join(f"{n} {why}" for why, n in done.accounting["train"].dropped.items())
+        )
+    write_meta(
+        TokenMeta(
+            vocab_size=tokenizer.vocab_size,
+            pad_token_id=tokenizer.pad_token_id,
+            stop_token_id=tokenizer.stop_token_id,
+            max_length=params.data.max_length,
+            turns=params.labels.turns,
+            tokenizer=tokenizer.identity(),
+        )
+    )
+    collated = audit_batches(params, collator, tokenizer)
+    print_batch_0(params, collator, tokenizer)
+
+    measured = measure(done, collated)
+    checks = judge_all(RULES, measured, binding.params, params.run.seed)
+    verdict = make_verdict(
+        binding,
+        overall_status(checks, RULES),
+        checks,
+        causes=rank_causes(checks, CAUSES),
+        not_covered=NOT_COVERED,
+        inputs=inputs,
+        outputs=sha256_tree([TOKENS]),
+    )
+    publish(
+        verdict,
+        __doc__,
+        numbers=summarise(done, measured),
+        sections=describe(params, done),
+        conversations=done.views,
+    )
+
+
+if __name__ == "__main__":
+    run_stage("mask_report", main)

@@ -1,0 +1,137 @@
+"""Can the model, with the production step, learn a handful of rows by heart, twice the same?
+
+Reads artifacts/tokens/. Overfits gates.overfit.num_samples rows here, once more with blanked
+inputs, and in fresh processes under this seed and the next. Writes the verdict and
+reports/overfit_gate/.
+
+    python -m stages.overfit_gate
+"""
+
+from .config.launch import pin_process, run_stage
+
+pin_process(__name__, "overfit_gate")
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from .chat.token_store import TOKENS
+from .config import Params
+from .probes.fingerprint import RunTrace, first_difference
+from .probes.overfit import OverfitRun, replay_in_fresh_processes, run_overfit
+from .provenance.environment import compute_environment
+from .provenance.hashing import sha256_tree
+from .provenance.records import read_metrics
+from .report.page import Section, Table, report_directory
+from .report.plots import Chart, draw
+from .report.publish import publish, publish_blocked
+from .report.terminal import console
+from .verdict.judging import Measured, judge_all, overall_status, rank_causes
+from .verdict.record import bind, make_verdict
+from .verdict.rules.overfit_gate import CAUSES, NOT_COVERED, RULES
+
+
+def lowest_loss(losses: Sequence[float]) -> float:
+    """The lowest of the losses; NaN when any is: a run that breaks has learned nothing."""
+    return min(losses) if all(map(math.isfinite, losses)) else math.nan
+
+
+def measure(
+    run: OverfitRun, blanked: OverfitRun, rerun: RunTrace, other_seed: RunTrace
+) -> dict[str, Measured]:
+    """What the rules ask of the runs."""
+    initial = run.initial
+    lowest, without_inputs = lowest_loss(run.losses), lowest_loss(blanked.losses)
+    step = run.losses.index(lowest) if lowest in run.losses else 0
+    difference = first_difference(run.trace, rerun)
+    same = first_difference(run.trace, other_seed) is None
+    return {
+        "loss_error": Measured(
+            initial.error_to_reference,
+            initial.tokens,
+            f"loss {initial.loss:.6g}, cross-entropy {initial.reference:.6g} nats; on confident "
+            f"logits {initial.confident[0]:.6g} and {initial.confident[1]:.6g}",
+        ),
+        "initial_loss_error": Measured(
+            initial.error_to_uniform,
+            initial.tokens,
+            f"cross-entropy {initial.reference:.4g}, ln K {initial.uniform:.4g} nats",
+        ),
+        "overfit_loss": Measured(
+            lowest,
+            len(run.rows),
+            f"lowest after {step} steps, {run.losses[-1]:.4g} after {len(run.losses) - 1}",
+            tuple(run.rows),
+        ),
+        "blanked_ratio": Measured(
+            lowest / without_inputs if without_inputs else math.inf,
+            len(run.rows),
+            f"{lowest:.4g} nats with inputs, {without_inputs:.4g} without",
+        ),
+        "frozen_changed": Measured(
+            len(run.frozen_changed), run.frozen, evidence=tuple(run.frozen_changed)
+        ),
+        "rerun_differs": Measured(
+            int(difference is not None), 2, f"first difference: {difference}" if difference else ""
+        ),
+        "other_seed_same": Measured(int(same), 2),
+    }
+
+
+def write_curve(run: OverfitRun, blanked: OverfitRun) -> None:
+    """curve.csv: the loss after each number of steps, and the gradient norm of the next step."""
+    norms = [*run.trace.grad_norms, None]
+    columns = {"loss": run.losses, "blanked_loss": blanked.losses, "grad_norm": norms}
+    curve = pd.DataFrame(columns).rename_axis("step")
+    curve.to_csv(report_directory("overfit_gate") / "curve.csv", lineterminator="\n")
+
+
+def describe(params: Params, run: OverfitRun, blanked: OverfitRun) -> list[Section]:
+    """The sections of the page below the checks."""
+    steps = list(range(len(run.losses)))
+    chart = Chart(
+        f"Overfitting {len(run.rows)} rows",
+        steps,
+        {"inputs as they are": run.losses, "inputs blanked": blanked.losses},
+        y_label="loss, nats per token",
+        log_y=True,
+        limits={"limit": params.gates.overfit.max_loss, "ln K": run.initial.uniform},
+    )
+    rows = Table(("row",), [(row,) for row in run.rows])
+    return [Section("Curve", charts=[draw(chart)]), Section("Rows", table=rows)]
+
+
+def main(params: Params) -> None:
+    run = params.run
+    environment = compute_environment(run.device, run.precision, run.cpu_threads)
+    binding = bind("overfit_gate", environment)
+    if not read_metrics("mask_report")["passed"]:
+        publish_blocked(binding, __doc__, "mask_report")
+        return
+    with console.status("overfitting a handful of rows, four times"):
+        real = run_overfit(params, run.seed)
+        blanked = run_overfit(params, run.seed, blank=True)
+        again, other = replay_in_fresh_processes([run.seed, (run.seed + 1) % 2**32])
+    measured = measure(real, blanked, again, other)
+    checks = judge_all(RULES, measured, binding.params, run.seed)
+    verdict = make_verdict(
+        binding,
+        overall_status(checks, RULES),
+        checks,
+        causes=rank_causes(checks, CAUSES),
+        not_covered=NOT_COVERED,
+        inputs=sha256_tree([TOKENS]),
+    )
+    write_curve(real, blanked)
+    numbers = {
+        "initial_loss": real.initial.reference,
+        "lowest_loss": lowest_loss(real.losses),
+        "final_loss": real.losses[-1],
+        "blanked_loss": lowest_loss(blanked.losses),
+    }
+    publish(verdict, __doc__, numbers=numbers, sections=describe(params, real, blanked))
+
+
+if __name__ == "__main__":
+    run_stage("overfit_gate", main)
