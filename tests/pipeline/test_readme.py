@@ -1,0 +1,80 @@
+"""Every command of the README works, in the order in which it stands there."""
+
+import re
+import shlex
+
+from ..conftest import ROOT
+from ..project import SMALL, Project
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = ("make", "dvc", "holdshort", "git", "source")
+ELSEWHERE = {
+    # what these do is the subject of tests of their own
+    "make repro": "test_default.py",
+    "make test": "the suite itself",
+    "make test-slow": "the suite itself",
+    "make lint types": ".ci/run",
+    "make bench": "tests/benchmarks",
+    "source .venv/bin/activate": "test_setup.py",
+    "dvc exp run -S train.learning_rate=0.001": "test_experiments.py",
+    "dvc exp run --queue -S train.learning_rate=0.001,0.002": "test_experiments.py",
+    "dvc queue start": "test_experiments.py",
+}
+
+
+def commands() -> list[str]:
+    """The lines of fenced blocks that start with a program."""
+    found, fenced = [], False
+    for line in README.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced and line.split(" ")[0] in PROGRAMS:
+            found.append(line)
+    return found
+
+
+def run(project: Project, command: str) -> str:
+    program, *arguments = shlex.split(command)
+    if program == "holdshort":
+        done = project.holdshort(*arguments, *SMALL if "compose" in arguments else ())
+    else:
+        done = project.run(program, *arguments)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}"
+    return done.stdout
+
+
+def test_every_command_is_run_by_some_test() -> None:
+    assert len(commands()) > 15
+    assert set(ELSEWHERE) <= set(commands())
+
+
+def test_every_make_target_exists(fresh: Project) -> None:
+    for command in commands():
+        if command.startswith("make"):
+            done = fresh.run("make", "-n", *shlex.split(command)[1:])
+            assert done.returncode == 0, done.stdout
+
+
+def test_the_commands_work_in_their_order(cleared: Project) -> None:
+    cleared.commit("Keep the results")
+    rows = cleared.read("data/incidents.jsonl").splitlines(keepends=True)
+    cleared.write("data/mine.jsonl", "".join(rows[:200]))
+    for command in commands():
+        if command in ELSEWHERE:
+            continue
+        if "data.path=data/mine.jsonl" in command:
+            command = command.replace(" data.max_length=2048", "")
+        run(cleared, command)
+
+
+def test_the_refusal_shown_is_the_one_printed(fresh: Project) -> None:
+    from .test_faults import FAULTS
+
+    fault = FAULTS["stop_token_masked"]
+    fresh.plug_in(fault.source)
+    fresh.set_params(**fault.params)
+    printed = fresh.repro(code=255)
+    (shown,) = (block for block in README.split("```") if "training is not cleared" in block)
+    for line in shown.strip().splitlines():
+        pattern = re.sub(r"\d+", r"\\d+", re.escape(line.strip()))
+        assert re.search(pattern, printed), line

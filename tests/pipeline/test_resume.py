@@ -1,0 +1,136 @@
+"""A training that was killed goes on from its last checkpoint and ends with the same bits."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ..project import Project
+
+STEPS = 24
+SAVE_STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def long_run(cleared_template: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that trains for 24 steps and saves every third, trained once without a break."""
+    project = cleared_template.copy(tmp_path_factory.mktemp("long") / "project")
+    project.set_params(train__max_steps=STEPS, train__save_steps=SAVE_STEPS)
+    shutil.rmtree(project.path / "logs")
+    project.repro()
+    assert project.computed_steps() == list(range(STEPS))
+    return project
+
+
+def untrained(long_run: Project, target: Path) -> Project:
+    """The same project, cleared, with no model, checkpoint or cache to take one from."""
+    project = long_run.copy(target)
+    for name in ("models", "logs", "reports/full_train", ".dvc/cache/runs"):
+        shutil.rmtree(project.path / name)
+    project.forget("full_train")
+    return project
+
+
+def weights(project: Project) -> bytes:
+    return (project.path / "models/final/model.safetensors").read_bytes()
+
+
+def start_training(project: Project) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "stages.full_train"],
+        cwd=project.path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_step(project: Project, training: subprocess.Popen[bytes], step: int) -> None:
+    while step not in project.computed_steps():
+        assert training.poll() is None, "the training ended before it was stopped"
+        time.sleep(0.005)
+
+
+def assert_same_end(project: Project, long_run: Project) -> None:
+    assert project.computed_steps()[-1] == STEPS - 1
+    assert weights(project) == weights(long_run)
+    assert project.read("metrics/full_train.json") == long_run.read("metrics/full_train.json")
+    for report in ("telemetry.csv", "answers.csv"):
+        path = f"reports/full_train/{report}"
+        assert project.read(path) == long_run.read(path)
+    assert not list((project.path / "checkpoints").iterdir())
+
+
+@pytest.mark.slow
+def test_ten_kills_at_random_steps_change_nothing(long_run: Project, tmp_path: Path) -> None:
+    project = untrained(long_run, tmp_path / "project")
+    done: list[int] = []
+    for step in sorted(random.Random(0).sample(range(1, STEPS - 1), 10)):
+        training = start_training(project)
+        wait_for_step(project, training, step)
+        training.send_signal(signal.SIGKILL)
+        training.wait()
+        assert_went_on(done, project.computed_steps())
+        done = project.computed_steps()
+    output = project.repro()
+    assert project.ran(output) == ["full_train"]
+    assert_went_on(done, project.computed_steps())
+    assert_same_end(project, long_run)
+
+
+def assert_went_on(before: list[int], after: list[int]) -> None:
+    """The run went on from the last checkpoint and computed the missing steps once each."""
+    computed = after[len(before) :]
+    assert computed == list(range(computed[0], computed[-1] + 1))
+    last = before[-1] if before else -1
+    newest = (last + 1) // SAVE_STEPS * SAVE_STEPS
+    assert computed[0] in {newest, max(newest - SAVE_STEPS, 0)}  # killed while it was written
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_saves_a_checkpoint_and_leaves_no_output(
+    long_run: Project, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    project = untrained(long_run, tmp_path / "project")
+    training = start_training(project)
+    wait_for_step(project, training, 4)
+    training.send_signal(number)
+    assert training.wait() == code
+    assert not project.exists("models/final")
+    done = len(project.computed_steps())
+    output = project.repro()
+    assert f"resuming after {done} of {STEPS} steps" in output
+    assert project.computed_steps() == list(range(STEPS))
+    assert_same_end(project, long_run)
+
+
+def test_a_second_trainer_of_the_same_run_is_refused(long_run: Project, tmp_path: Path) -> None:
+    project = untrained(long_run, tmp_path / "project")
+    first = start_training(project)
+    wait_for_step(project, first, 1)
+    os.kill(first.pid, signal.SIGSTOP)
+    second = project.stage("full_train")
+    os.kill(first.pid, signal.SIGCONT)
+    assert second.returncode == 1
+    assert "another process is training this very run" in second.stdout
+    assert first.wait() == 0
+    assert weights(project) == weights(long_run)
+
+
+def test_a_checkpoint_of_other_params_is_not_resumed(long_run: Project, tmp_path: Path) -> None:
+    project = untrained(long_run, tmp_path / "project")
+    training = start_training(project)
+    wait_for_step(project, training, 4)
+    training.send_signal(signal.SIGTERM)
+    training.wait()
+    shutil.rmtree(project.path / "logs")
+    project.set_params(train__weight_decay=0.2)
+    project.repro()
+    assert project.computed_steps() == list(range(STEPS))
