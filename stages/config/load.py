@@ -4,11 +4,13 @@ A stage may read the keys that dvc.yaml lists under its `params:`, for DVC re-ru
 alone. Reading another key raises `UndeclaredParam`: a mistake in the code, found by the first run.
 """
 
+import copy
 import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
@@ -32,7 +34,7 @@ class UndeclaredParam(AssertionError):
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML 1.2 mapping, the dialect in which DVC itself reads params.yaml and dvc.yaml."""
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        content = copy.deepcopy(_parse_yaml(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         remedy = "; `holdshort compose` writes it" if path.name == PARAMS_FILE.name else ""
         raise UserError(f"{path} does not exist; run in the root of the project{remedy}") from None
@@ -46,6 +48,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; it holds {content!r}")
     return content
+
+
+@lru_cache
+def _parse_yaml(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -130,8 +130,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], visible: Tensor | None) -> Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), rotation, visible))
-        x = x + self.dropout(self.mlp(self.mlp_norm(x)))
-        return x
+        change: Tensor = self.dropout(self.mlp(self.mlp_norm(x)))
+        return x + change
 
 
 class Attention(nn.Module):

@@ -6,6 +6,7 @@ of every stage and fails when these do not hold its whole import closure.
 
 import ast
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from ..config.errors import UserError
@@ -13,6 +14,7 @@ from ..config.load import stage_deps
 from .hashing import files_below
 
 
+@cache
 def normalised_source(source: str) -> str:
     """The syntax tree as text, without strings that stand alone: what is left of the wording."""
     tree = ast.parse(source)

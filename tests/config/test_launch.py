@@ -60,9 +60,9 @@ def test_a_stage_is_started_once_again_with_what_bits_depend_on(project: Path) -
     pinned, arguments, _, seed = json.loads(done.stdout)
     assert pinned == {
         "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": "2",
-        "MKL_NUM_THREADS": "2",
-        "OPENBLAS_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }

@@ -63,7 +63,7 @@ def test_the_numbers_reach_dvc(cleared: Project) -> None:
     assert "overfit_gate.passed" in shown
     assert "full_train.exact_match" in shown
     graph = cleared.run("dvc", "dag", "--mermaid").stdout
-    assert graph.count("-->") == 8
+    assert graph.count("-->") == 9
     plots = cleared.run("dvc", "plots", "show", "--json").stdout
     for title in ("Overfit a handful of rows", "Learning rate", "Training and validation loss"):
         assert title in plots
