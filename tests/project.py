@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 ROWS = 240
 SMALL = (
+    "gates.overfit.num_samples=4",
     "gates.gradient.steps=4",
     "gates.mask.print_rows=1",
     "gates.mask.report_rows=10",

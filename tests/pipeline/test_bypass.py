@@ -7,26 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from ..project import Project
-from .test_faults import STOP_MASKED
 
 REFUSED = "full training is refused"
-
-
-@pytest.fixture(scope="session")
-def refused_template(fresh_template: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose gate 1 refuses: the collator masks the stop token."""
-    project = fresh_template.copy(tmp_path_factory.mktemp("refused") / "project")
-    project.plug_in(STOP_MASKED)
-    hook = {"_target_": "stages.plugins.mine.collator", "stop": 2}
-    project.set_params(data__collator=hook)
-    project.commit("Plant a fault")
-    project.repro(code=255)
-    return project
-
-
-@pytest.fixture
-def refused(refused_template: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return refused_template.copy(tmp_path_factory.mktemp("bypass") / "project")
 
 
 def assert_no_model(project: Project) -> None:

@@ -108,7 +108,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+NAMES = [
+    name if name == "labels_inverted" else pytest.param(name, marks=pytest.mark.slow)
+    for name in FAULTS
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_planted_fault_is_refused_and_named(fresh: Project, name: str) -> None:
     fault = FAULTS[name]
     fresh.plug_in(fault.source)

@@ -34,26 +34,30 @@ def test_a_loosened_limit_judges_again_and_does_not_train(cleared: Project) -> N
 @pytest.mark.parametrize(
     ("file", "old", "new", "rerun"),
     [
-        (
+        pytest.param(
             "stages/probes/initial_loss.py",
             '"""One forward pass',
             '"""A forward pass',
             ["overfit_gate", "gradient_probe", "manifest"],
+            id="probes",
         ),
-        (
+        pytest.param(
             "stages/verdict/judging.py",
             '"""Is a measured',
             '"""Is the measured',
             ["hash_data", "mask_report", "overfit_gate", "gradient_probe", "manifest"],
+            id="verdict",
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "stages/training/loss.py",
             '"""The loss of',
             '"""A loss of',
             ["mask_report", "overfit_gate", "gradient_probe", "manifest", "full_train"],
+            id="training",
+            marks=pytest.mark.slow,
         ),
     ],
-    ids=["probes", "verdict", "training"],
 )
 def test_a_package_reruns_the_stages_that_can_import_it(
     cleared: Project, file: str, old: str, new: str, rerun: list[str]
@@ -62,17 +66,20 @@ def test_a_package_reruns_the_stages_that_can_import_it(
     assert cleared.ran(cleared.repro()) == rerun
 
 
+@pytest.mark.slow
 def test_a_plugin_reruns_what_can_load_it(cleared: Project) -> None:
     cleared.plug_in("ANSWER = 42\n")
     assert cleared.ran(cleared.repro()) == AFTER_DATA
 
 
+@pytest.mark.slow
 def test_new_rows_rerun_everything(cleared: Project) -> None:
     lines = cleared.read("data/incidents.jsonl").splitlines(keepends=True)
     cleared.write("data/incidents.jsonl", "".join(lines[:-1]))
     assert cleared.ran(cleared.repro()) == ["hash_data", *AFTER_DATA]
 
 
+@pytest.mark.slow
 def test_going_back_brings_verdicts_and_model_from_the_run_cache(cleared: Project) -> None:
     weights = (cleared.path / "models/final/model.safetensors").read_bytes()
     cleared.set_params(train__learning_rate=0.002)

@@ -93,7 +93,11 @@ def assert_went_on(before: list[int], after: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="SIGINT"),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM", marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_saves_a_checkpoint_and_leaves_no_output(
     long_run: Project, tmp_path: Path, number: signal.Signals, code: int
@@ -111,6 +115,7 @@ def test_a_signal_saves_a_checkpoint_and_leaves_no_output(
     assert_same_end(project, long_run)
 
 
+@pytest.mark.slow
 def test_a_second_trainer_of_the_same_run_is_refused(long_run: Project, tmp_path: Path) -> None:
     project = untrained(long_run, tmp_path / "project")
     first = start_training(project)
@@ -124,6 +129,7 @@ def test_a_second_trainer_of_the_same_run_is_refused(long_run: Project, tmp_path
     assert weights(project) == weights(long_run)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_params_is_not_resumed(long_run: Project, tmp_path: Path) -> None:
     project = untrained(long_run, tmp_path / "project")
     training = start_training(project)
