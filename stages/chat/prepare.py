@@ -87,7 +87,9 @@ class Preparer:
 
     def __init__(self, tokenizer: ChatTokenizer, data: Data, labels: Labels) -> None:
         self.tokenizer, self._data, self._labels = tokenizer, data, labels
-        self._spans = SpanFinder(lambda messages, tools: tokenizer.render(messages, tools))
+        self._spans = SpanFinder(
+            lambda messages, tools: tokenizer.render(messages, tools), tokenizer.inspected
+        )
 
     def prepare(self, conversations: Iterable[Conversation], audit: Audit) -> Iterator[Prepared]:
         """Prepare a stream of conversations, in order; `audit` gathers what is found.
@@ -121,20 +123,15 @@ class Preparer:
     def _label(self, prepared: Prepared, tokens: Encoded) -> None:
         conversation, limit = prepared.conversation, self._data.max_length
         prepared.tokens = len(tokens.input_ids)
+        messages = conversation.messages
         try:
-            spans = self._spans.find(prepared.text, conversation.messages, conversation.tools)
+            layout = self._spans.find(prepared.text, messages, conversation.tools)
+            row = label_conversation(
+                tokens, prepared.text, messages, layout, self.tokenizer, self._labels
+            )
         except NotJudgeable as reason:
             prepared.dropped, prepared.detail = "not_judgeable", str(reason)
             return
-        row = label_conversation(
-            tokens,
-            conversation.messages,
-            spans,
-            turns=self._labels.turns,
-            header_length=len(self.tokenizer.header),
-            bos_token_id=self.tokenizer.bos_token_id,
-            added_token_ids=self.tokenizer.added_token_ids,
-        )
         if prepared.tokens > limit:
             prepared.detail = f"{prepared.tokens} tokens, data.max_length is {limit}"
             if self._data.truncation == "drop":
@@ -153,7 +150,7 @@ class Preparer:
             source, messages = conversation.source, conversation.messages
             rows.append(Row(source, row.input_ids, row.labels, messages, prepared.truncated))
         known = len(audit.findings)
-        audit_rows(rows, self.tokenizer, self._labels.turns, audit)
+        audit_rows(rows, self.tokenizer, self._labels, audit)
         by_source = {prepared.conversation.source: prepared for prepared in kept}
         for finding in audit.findings[known:]:
             by_source[finding.source].findings.append(finding)
