@@ -20,7 +20,7 @@ from stages.chat.tokenizer import ChatTokenizer, Encoded, TemplateError
 from stages.config.schema import Data, Labels
 
 from .fetch import tokenizer_directory
-from .oracles import ORACLES, Piece, Refused, Written, without_none
+from .oracles import ORACLES, Piece, Refused, without_none
 
 TODAY = datetime.date(2026, 1, 1)
 
@@ -97,8 +97,8 @@ the row; wrong: nobody would know."""
 
 @dataclass(frozen=True)
 class Turn:
-    """One assistant turn. lossless: the template writes all of the conversation; lost: what it
-    leaves out of this turn or spoils in it."""
+    """One assistant turn. lossless: the template writes every message of the conversation in full;
+    lost: what it leaves out of this turn or spoils in it; findings: kinds that the audit names."""
 
     family: str
     conversation: str
@@ -153,7 +153,7 @@ def compare(
             reason = produced.reason or "the template refuses this"
             _judge_all(family, name, answers, "wrong", reason, True, into)
         return
-    lossless = not written.lost
+    lossless = all(index < 0 for index in written.lost)
     if produced.row is None:
         crashed = produced.reason.startswith(CRASH)
         unjudged: Outcome = "wrong" if crashed else "reported"
@@ -162,11 +162,17 @@ def compare(
         detail = "production renders another text"
         _judge_all(family, name, answers, "wrong", detail, lossless, into)
     else:
-        faults = _faults(family, name, messages, written, produced.row, into)
+        tokenizer, row = chat_tokenizer(family), produced.row
+        encoded = tokenizer.encode([written.text])[0]
+        assert encoded.input_ids.tolist() == row.input_ids.tolist()
+        faults = find_faults(encoded, row.labels, written.pieces, messages, tokenizer)
+        into.straddling += faults.straddling
+        into.free += faults.free
+        _compare_roles(family, name, encoded, written.pieces, row, into)
         faulty: Outcome = "found" if produced.findings else "wrong"
         for index in answers:
-            outcome = faulty if index in faults else "right"
-            reason = "; ".join(faults.get(index, []))
+            outcome = faulty if index in faults.by_turn else "right"
+            reason = "; ".join(faults.by_turn.get(index, []))
             found = produced.findings
             lost = written.lost.get(index, "")
             into.turns.append(Turn(family, name, index, outcome, reason, lossless, lost, found))
@@ -185,37 +191,40 @@ def _judge_all(
         into.turns.append(Turn(family, name, index, outcome, reason, lossless))
 
 
-def _faults(
-    family: str,
-    name: str,
+@dataclass
+class Faults:
+    """by_turn: turn -> what is wrong with it; a fault outside all turns goes to the turn before
+    it. straddling, free: as in Comparison."""
+
+    by_turn: dict[int, list[str]] = field(default_factory=dict)
+    straddling: int = 0
+    free: Counter[bool] = field(default_factory=Counter)
+
+
+def find_faults(
+    encoded: Encoded,
+    labels: NDArray[np.int32],
+    pieces: Sequence[Piece],
     messages: Sequence[Message],
-    written: Written,
-    row: Labelled,
-    into: Comparison,
-) -> dict[int, list[str]]:
-    """Turn -> what is wrong with it. A fault outside all turns goes to the turn before it."""
-    tokenizer = chat_tokenizer(family)
-    encoded = tokenizer.encode([written.text])[0]
-    assert encoded.input_ids.tolist() == row.input_ids.tolist()
+    tokenizer: ChatTokenizer,
+) -> Faults:
+    """Hold labels, int32 [T], against pieces; `encoded` are the tokens of the pieces' text."""
     unsupervised = {i for i, message in enumerate(messages) if message.get("weight", 1) == 0}
-    want, owner, straddling = tokens_wanted(encoded, written.pieces, unsupervised)
-    supervised = row.labels != IGNORE_INDEX
-    assert (row.labels[supervised] == row.input_ids[supervised]).all()
-    into.straddling += straddling
-    into.free.update(supervised[want == Want.FREE].tolist())
-    _compare_roles(family, name, encoded, written.pieces, row, into)
-    turns = _turn_of_piece(written.pieces)
-    faults: dict[int, list[str]] = {}
+    want, owner, straddling = tokens_wanted(encoded, pieces, unsupervised)
+    supervised = labels != IGNORE_INDEX
+    faults = Faults({}, straddling, Counter(supervised[want == Want.FREE].tolist()))
+    turns = np.array(_turn_of_piece(pieces))[owner]
     for told, wrong in (
         ("masks", (want == Want.SUPERVISED) & ~supervised),
         ("supervises", (want == Want.MASKED) & supervised),
+        ("changes", supervised & (labels != encoded.input_ids)),
     ):
-        for turn in sorted({turns[owner[position]] for position in np.flatnonzero(wrong)}):
-            here = [i for i in np.flatnonzero(wrong) if turns[owner[i]] == turn]
-            kinds = sorted({written.pieces[owner[i]].role for i in here})
-            shown = tokenizer.decode(row.input_ids[here[:8]].tolist())
-            told_here = f"{told} {len(here)} of {'/'.join(kinds)} ({shown!r})"
-            faults.setdefault(turn, []).append(told_here)
+        for turn in np.unique(turns[wrong]).tolist():
+            here = np.flatnonzero(wrong & (turns == turn))
+            roles = "/".join(sorted({pieces[piece].role for piece in owner[here]}))
+            shown = tokenizer.decode(encoded.input_ids[here[:8]].tolist())
+            told_here = f"{told} {len(here)} of {roles} ({shown!r})"
+            faults.by_turn.setdefault(turn, []).append(told_here)
     return faults
 
 

@@ -89,6 +89,7 @@ class Source:
 SOURCES = {
     "smollm2": Source(SMOLLM2, pad_token="<|endoftext|>"),
     "qwen2_5": Source(QWEN3, template="qwen2_5"),
+    "qwen2_5_training": Source(QWEN3, template="qwen2_5_training"),
     "qwen3": Source(QWEN3),
     "llama3": Source(LLAMA3, pad_token="<|reserved_special_token_250|>"),
     "llama3_1": Source(LLAMA3_1, template="llama3_1", pad_token="<|finetune_right_pad_id|>"),
@@ -160,13 +161,17 @@ def _unpacked(archive: Archive) -> Path:
 
 
 def _check(archive: Archive, file: Path) -> None:
-    with file.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+    found = file_sha256(file)
     if found != archive.sha256:
         raise FetchError(
             f"{archive.file} has sha256 {found}, but tests/real/fetch.py names {archive.sha256}: "
             "the registry serves another file, or the download was cut off"
         )
+
+
+def file_sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _extract(archive: Archive, file: Path, directory: Path) -> None:
