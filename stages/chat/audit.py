@@ -185,7 +185,7 @@ def _audit_row(
     text = "".join(texts)
     if "\ufffd" in text:  # a cut may go through the bytes of one character
         text = tokenizer.decode(row.input_ids.tolist())
-    parts = _Reader(row, text, tokenizer, policy, audit).read()
+    parts, free = _Reader(row, text, tokenizer, policy, audit).read()
     ends = np.cumsum([len(piece) for piece in texts]).tolist()
     supervised = [(ends[i - 1], ends[i]) for i in range(1, len(texts), 2)]
     if ends[-1] == len(text) and supervised == _supervised_stretches(parts):
@@ -193,7 +193,7 @@ def _audit_row(
         audit.must_supervise += tokens
         audit.must_mask += len(row.labels) - tokens
     else:
-        expected = expected_tokens(row.input_ids, text, parts, tokenizer, policy)
+        expected = expected_tokens(row, text, parts, free, tokenizer, policy)
         compare(row.source, expected, row.labels, tokenizer, row.input_ids, audit)
 
 
@@ -220,9 +220,13 @@ class _Reader:
         self._chosen = set(supervised_turns(row.messages, policy.turns))
         self._position = 0
         self._parts: list[Part] = []
+        self._free: list[tuple[int, int]] = []
 
-    def read(self) -> list[Part]:
-        """All parts of all assistant turns; what is not found is reported."""
+    def read(self) -> tuple[list[Part], list[tuple[int, int]]]:
+        """All parts of all assistant turns, and characters of which either is right.
+
+        What is not found is reported.
+        """
         for index, message in enumerate(self._row.messages):
             if self._row.truncated and self._position >= len(self._text):
                 break
@@ -231,15 +235,20 @@ class _Reader:
             else:
                 for said in texts_of(message):
                     self._pass_over(index, message["role"], said)
-        return self._parts
+        return self._parts, self._free
 
     def _pass_over(self, index: int, role: str, said: str) -> None:
-        for form in _forms(said):
-            found = self._text.find(form, self._position)
-            if found >= 0:
-                self._position = found + len(form)
-                self._report_trimmed(index, role, said, form)
-                return
+        header = self._tokenizer.header
+        next_answer = self._text.find(header, self._position) if header else -1
+        for end in (next_answer, len(self._text)):
+            for form in _forms(said, self._tokenizer) if end >= 0 else ():
+                found = self._text.find(form, self._position, end)
+                if found >= 0:
+                    self._position = found + len(form)
+                    self._report_trimmed(index, role, said, form)
+                    return
+        if any(form in self._text for form in _forms(said, self._tokenizer)):
+            return  # the template moved it to the front, as some do with a system turn
         if self._row.truncated:
             self._position = len(self._text)
         else:
@@ -249,18 +258,21 @@ class _Reader:
         reasoning, said = self._split_reasoning(message)
         calls = list(called(message))
         after_tool = index > 0 and self._row.messages[index - 1]["role"] == "tool"
-        place = self._find_answer(said, bool(reasoning), bool(calls), after_tool)
+        begin = self._skip_reasoning(reasoning)
+        place = self._find_answer(said, begin, bool(calls), after_tool)
         if place is None and said != (whole := "".join(texts_of(message))):
-            reasoning, said = "", whole
-            place = self._find_answer(said, False, bool(calls), after_tool)
+            reasoning, said, begin = [], whole, self._position
+            place = self._find_answer(said, begin, bool(calls), after_tool)
         if place is None:
             self._miss(index, said)
-            return
+            if not calls or (place := self._find_header()) is None:
+                return
+            said = ""
         header, body, start, form = place
         if said:
             self._report_trimmed(index, ASSISTANT, said, form)
         end = start + len(form)
-        told = self._find_reasoning(index, reasoning, body, start)
+        told = self._find_reasoning(index, reasoning, body, start if said else len(self._text))
         end_of_calls = self._find_calls(index, calls, end)
         stop, stop_text = self._find_stop(max(end, end_of_calls))
         end = min(end, stop)
@@ -270,7 +282,10 @@ class _Reader:
             lead_end = told if told else body
             bounds = [(body, lead_end, lead), (lead_end, stop, tail)]
         else:
-            bounds = [(body, start, lead), (start, end, Want.CONTENT), (end, stop, tail)]
+            blank = len(form) - len(form.lstrip()) if start > body else 0
+            bounds = [(body, start, lead), (start + blank, end, Want.CONTENT), (end, stop, tail)]
+            if blank:  # white space of the template, or of the answer: nobody can tell
+                self._free.append((start, start + blank))
         bounds = [(header, body, Want.HEADER), *bounds]
         bounds.append((stop, stop + len(stop_text), Want.STOP))
         for first, last, want in bounds:
@@ -283,49 +298,67 @@ class _Reader:
     def _is_supervised(self, want: Want) -> bool:
         return want == Want.STOP or NAME_IN_POLICY.get(want) in self._named
 
-    def _split_reasoning(self, message: Message) -> tuple[str, str]:
-        """(reasoning, the rest): by its field, or by a tag that this template looks for."""
+    def _split_reasoning(self, message: Message) -> tuple[list[str], str]:
+        """(what is thought, what is said): by a field, or by a tag that this template looks for."""
         said = "".join(texts_of(message))
         if reasoning := message.get("reasoning_content"):
-            return str(reasoning), said
+            return [str(reasoning)], said
         for tag in REASONING_ENDS:
             if tag in said and tag in self._tokenizer.inspected:
-                before, _, rest = said.rpartition(tag)
-                return before.rpartition(tag.replace("/", ""))[2].strip(), rest.lstrip("\n")
-        return "", said
+                thought, _, rest = said.rpartition(tag)
+                pieces = thought.replace(tag, tag.replace("/", "")).split(tag.replace("/", ""))
+                return [piece.strip() for piece in pieces if piece.strip()], rest
+        return [], said
+
+    def _skip_reasoning(self, reasoning: Sequence[str]) -> int:
+        """Where to look for what is said: behind the reasoning, if this turn holds it."""
+        header = self._tokenizer.header
+        head = self._text.find(header, self._position)
+        if not reasoning or head < 0:
+            return self._position
+        body = head + len(header)
+        for form in _forms(reasoning[-1], self._tokenizer):
+            found = self._text.find(form, body)
+            if found >= 0 and not self._ends_a_turn(body, found):
+                end = found + len(form)
+                again = [stop + header for stop in self._tokenizer.stop_tokens]
+                return end + next((len(one) for one in again if self._text.startswith(one, end)), 0)
+        return self._position
 
     def _find_answer(
-        self, said: str, has_reasoning: bool, has_calls: bool, after_tool: bool
+        self, said: str, begin: int, has_calls: bool, after_tool: bool
     ) -> tuple[int, int, int, str] | None:
         """(start of the header, its end, start of the content, the content as it stands)."""
         if has_calls and not said:
             return self._find_header()
         best: tuple[int, int, int, str] | None = None
         stops = [""] if has_calls else self._tokenizer.stop_tokens
-        for form in _forms(said):
+        for form in _forms(said, self._tokenizer):
             for stop in stops:
-                place = self._find_form(form, stop, has_reasoning, after_tool)
+                place = self._find_form(form, stop, begin, after_tool)
                 if place and (best is None or place[2] < best[2]):
                     best = place
         return best if best is not None else self._find_unfinished(said)
 
     def _find_form(
-        self, form: str, stop: str, has_reasoning: bool, after_tool: bool
+        self, form: str, stop: str, begin: int, after_tool: bool
     ) -> tuple[int, int, int, str] | None:
         """The first place behind a header, with nothing that ends a turn in between.
 
-        Some templates write no header behind the result of a tool.
+        begin: where to start, behind this turn's reasoning if it has one. Some templates write no
+        header behind the result of a tool.
         """
         text, header = self._text, self._tokenizer.header
+        reasoned = begin > self._position
         without_header: int | None = None
-        found = text.find(form + stop, self._position)
+        found = text.find(form + stop, begin)
         while found >= 0:
-            begin = text.find if has_reasoning else text.rfind
-            head = begin(header, self._position, found) if header else found
+            look = text.find if reasoned else text.rfind
+            head = look(header, self._position, found) if header else found
             body = head + len(header)
             if head < 0:
                 without_header = found if without_header is None else without_header
-            elif has_reasoning or not self._ends_a_turn(body, found):
+            elif reasoned or not self._ends_a_turn(body, found):
                 return head, body, found, form
             found = text.find(form + stop, found + 1)
         if after_tool and without_header is not None:
@@ -356,17 +389,18 @@ class _Reader:
             head = text.find(header, head + 1) if header else -1
         return None
 
-    def _find_reasoning(self, index: int, reasoning: str, body: int, start: int) -> int:
-        """Where the reasoning ends; 0 when there is none in the row, which is reported."""
-        if not reasoning:
-            return 0
-        end = start if start > body else len(self._text)
-        for form in _forms(reasoning):
-            found = self._text.find(form, body, end)
-            if found >= 0:
-                return found + len(form)
-        self._report("reasoning_dropped", f"the template leaves out how message {index} reasons")
-        return 0
+    def _find_reasoning(self, index: int, reasoning: Sequence[str], body: int, end: int) -> int:
+        """Where the reasoning ends; 0 when the row holds none. What is missing is reported."""
+        position = 0
+        for piece in reasoning:
+            for form in _forms(piece, self._tokenizer):
+                found = self._text.find(form, position or body, end)
+                if found >= 0:
+                    position = found + len(form)
+                    break
+            else:
+                self._report("reasoning_dropped", f"the row lacks reasoning of message {index}")
+        return position
 
     def _find_calls(self, index: int, calls: list[tuple[str, list[str]]], position: int) -> int:
         """Where the last call ends; 0 when there is none. A call that is missing is reported."""
@@ -400,11 +434,9 @@ class _Reader:
             self._report("content_dropped", detail)
 
     def _report_trimmed(self, index: int, role: str, said: str, form: str) -> None:
-        if len(form) < len(said):
+        if form != said and form in said and not self._row.truncated:
             lost = said.replace(form, "", 1)
-            detail = f"message {index} ({role}) has lost {lost!r}"
-            if not self._row.truncated:
-                self._report("content_trimmed", detail)
+            self._report("content_trimmed", f"message {index} ({role}) has lost {lost!r}")
 
     def _report(self, kind: Kind, detail: str) -> None:
         self._audit.add(Finding(kind, self._row.source, -1, 1, detail))
@@ -449,23 +481,28 @@ def _place_of(value: str, text: str, position: int) -> int:
     return 0
 
 
-def _forms(text: str) -> Iterator[str]:
-    """A text as templates write it: as it is, trimmed, or as JSON."""
+def _forms(text: str, tokenizer: ChatTokenizer) -> Iterator[str]:
+    """A text as templates and tokenizers write it: as it is, trimmed, as JSON, normalised."""
     yield text
     for form in trimmed_forms(text):
         if form != text:
             yield form
+    normalised = tokenizer.round_trip(text)
+    if normalised != text:
+        yield normalised
+        yield from trimmed_forms(normalised)
 
 
 def expected_tokens(
-    input_ids: NDArray[np.int32],
+    row: Row,
     text: str,
     parts: Sequence[Part],
+    free: Sequence[tuple[int, int]],
     tokenizer: ChatTokenizer,
     policy: Labels,
 ) -> Expected:
-    """What every token must be, by the characters that it holds."""
-    starts, ends = _token_bounds(input_ids.tolist(), text, tokenizer)
+    """What every token must be, by the characters that it holds; in `free`, it is what it is."""
+    starts, ends = _token_bounds(row.input_ids.tolist(), text, tokenizer)
     want = np.full(len(starts), Want.PROMPT, np.uint8)
     supervised = np.zeros(len(starts), bool)
     for part in sorted(parts, key=lambda one: one.supervised):
@@ -480,6 +517,13 @@ def expected_tokens(
         if policy.straddling == "mask":
             inside = (starts[first:last] >= part.start) & (ends[first:last] <= part.end)
             supervised[first:last] &= inside
+    for part in parts:
+        if part.want == Want.HEADER:
+            across = (starts < part.end) & (ends > part.end)
+            want[across], supervised[across] = Want.HEADER, False
+    for start, end in free:
+        either = (starts < end) & (ends > start)
+        supervised[either] = row.labels[either] != IGNORE_INDEX
     return Expected(want, supervised)
 
 

@@ -164,7 +164,8 @@ class _Labeller:
             self._roles[stop] = Role.STOP
             self._supervised[stop] = supervised
         said = [span for span in spans if span.kind != "call"]
-        self._note_straddling(body, *(edge for span in said for edge in (span.start, span.end)))
+        self._note_straddling(*(edge for span in said for edge in (span.start, span.end)))
+        self._mask_across(body)
 
     def _find_header(self, first: Span, lead: int) -> tuple[int, int]:
         """Where the header begins, and where it ends and what the model writes begins.
@@ -189,6 +190,13 @@ class _Labeller:
         limit = int(np.searchsorted(self._starts, following))
         stops = np.flatnonzero(np.isin(self._ids[first:limit], self._tokenizer.stop_token_ids))
         return first + int(stops[0]) if len(stops) else None
+
+    def _mask_across(self, body: int) -> None:
+        """Mask tokens over the edge of the header: after a prompt that ends there, none is met."""
+        across = np.flatnonzero((self._starts < body) & (self._ends > body))
+        self._supervised[across] = False
+        self._roles[across] = Role.HEADER
+        self._straddling.append(across)
 
     def _note_straddling(self, *edges: int) -> None:
         for edge in edges:

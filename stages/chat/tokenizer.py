@@ -80,11 +80,22 @@ class ChatTokenizer:
     def header(self) -> str:
         """The text before an answer: what both the generation prompt and training text hold.
 
-        Some generation prompts go further than training text does (an open `<think>`).
+        Some generation prompts go further than training text does (an open `<think>`), and some
+        templates always write one, asked or not.
         """
         prompt = self._generation_prompt()
         lead = self.render(PROBE).partition(PROBE[1]["content"])[0]
+        if not prompt:
+            between = lead.rpartition(PROBE[0]["content"])[2]
+            asked = self.render(PROBE[:1]).rpartition(PROBE[0]["content"])[2]
+            return self._without_stop(between) if asked == between else ""
         return next((prompt[:n] for n in range(len(prompt), 0, -1) if prompt[:n] in lead), "")
+
+    def _without_stop(self, text: str) -> str:
+        """A text between two messages without what ends the first."""
+        for stop in self.stop_tokens:
+            text = text.removeprefix(stop)
+        return text
 
     def _generation_prompt(self) -> str:
         """What the template appends for generation; empty when it appends nothing."""
@@ -133,6 +144,10 @@ class ChatTokenizer:
     @cached_property
     def stop_tokens(self) -> list[str]:
         return self.decode_batch([[token] for token in self.stop_token_ids.tolist()])
+
+    def round_trip(self, text: str) -> str:
+        """A text as it comes back from its tokens: normalised as this tokenizer does."""
+        return self.decode(self.encode([text])[0].input_ids.tolist())
 
     @cached_property
     def inspected(self) -> tuple[str, ...]:

@@ -36,7 +36,12 @@ DATA = Data(
     truncation="drop",
     collator=None,
 )
-LABELS = Labels(turns="all", template_date=TODAY.isoformat())
+LABELS = Labels(
+    turns="all",
+    supervise=["content", "reasoning", "tool_call"],
+    straddling="supervise",
+    template_date=TODAY.isoformat(),
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,12 @@ def chat_tokenizer(family: str) -> ChatTokenizer:
 @cache
 def preparer(family: str) -> Preparer:
     return Preparer(chat_tokenizer(family), DATA, LABELS)
+
+
+def normalised(messages: Sequence[Message], tools: list[Any] | None) -> list[Message]:
+    """Messages as the pipeline reads them from a line of a file."""
+    line = msgspec.json.encode({"messages": messages, "tools": tools})
+    return without_none(parse_conversation(line, "conversation:1").messages)
 
 
 def produce(family: str, messages: Sequence[Message], tools: list[Any] | None) -> Produced:
@@ -145,7 +156,7 @@ def compare(
     answers = [index for index, turn in enumerate(messages) if turn["role"] == "assistant"]
     produced = produce(family, messages, tools)
     try:
-        written = ORACLES[family](without_none(messages), tools)
+        written = ORACLES[family](normalised(messages, tools), tools)
     except Refused:
         if produced.row is None and not produced.reason.startswith(CRASH):
             into.refused.append((family, name))

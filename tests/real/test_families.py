@@ -72,7 +72,9 @@ def as_row(family: str, found: Comparison) -> tuple[str, ...]:
 
 
 def false_alarms(found: Comparison) -> list[Turn]:
-    return [turn for turn in found.of("right", lossless=True) if turn.findings]
+    """Right labels that the audit faults; what a template trims or leaves out is no such fault."""
+    facts = {"content_trimmed", "reasoning_dropped"}
+    return [turn for turn in found.of("right", lossless=True) if set(turn.findings) - facts]
 
 
 def untold_losses(found: Comparison) -> list[Turn]:
