@@ -44,6 +44,14 @@ from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
 
 DATASET = Path("artifacts/dataset")
+ODDITIES: tuple[Kind, ...] = (
+    "double_bos",
+    "open_generation_prompt",
+    "unknown_role",
+    "ends_without_answer",
+    "default_system_injected",
+    "control_token_in_content",
+)
 HISTOGRAM_BINS = 40
 FINDINGS_SHOWN = 20
 
@@ -210,6 +218,7 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
         "scaffold_differs": count(rows, rows.must_mask, "scaffold_differs"),
         "stop_masked": count(rows, rows.must_supervise, "stop_masked"),
         "stop_missing": count(rows, rows.rows, "stop_missing"),
+        **{kind: count(rows, rows.rows, kind) for kind in ODDITIES},
         "content_trimmed": count(rows, rows.rows, "content_trimmed"),
         "reasoning_dropped": count(rows, rows.rows, "reasoning_dropped"),
         "label_differs": count(rows, rows.must_supervise, "label_differs_from_input"),

@@ -14,6 +14,7 @@ from ..config.schema import Data, Labels
 from .audit import Audit, Finding, Row, audit_rows
 from .conversation import Conversation
 from .labels import IGNORE_INDEX, Labelled, label_conversation
+from .row_checks import check_rows
 from .spans import NotJudgeable, SpanFinder
 from .tokenizer import ChatTokenizer, Encoded, TemplateError
 
@@ -151,6 +152,7 @@ class Preparer:
             rows.append(Row(source, row.input_ids, row.labels, messages, prepared.truncated))
         known = len(audit.findings)
         audit_rows(rows, self.tokenizer, self._labels, audit)
+        check_rows(rows, [prepared.text for prepared in kept], self.tokenizer, audit)
         by_source = {prepared.conversation.source: prepared for prepared in kept}
         for finding in audit.findings[known:]:
             by_source[finding.source].findings.append(finding)
