@@ -45,6 +45,7 @@ from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
 
 DATASET = Path("artifacts/dataset")
 ODDITIES: tuple[Kind, ...] = (
+    "markers_differ",
     "double_bos",
     "open_generation_prompt",
     "unknown_role",

@@ -40,6 +40,7 @@ Kind = Literal[
     "content_trimmed",
     "reasoning_dropped",
     "call_dropped",
+    "markers_differ",
     "double_bos",
     "open_generation_prompt",
     "ends_without_answer",

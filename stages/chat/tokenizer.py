@@ -215,6 +215,26 @@ class ChatTokenizer:
             raise TemplateError(" ".join(str(error).split())) from None
         return text
 
+    @cached_property
+    def has_markers(self) -> bool:
+        """Does the template say itself what is generated?"""
+        return re.search(r"\{%-?\s*generation\s*-?%\}", self._template()) is not None
+
+    def marked_spans(
+        self, messages: Sequence[Message], tools: list[Any] | None
+    ) -> list[tuple[int, int]]:
+        """Characters [start, end) that the template's `{% generation %}` blocks hold."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        _, (spans,) = render_jinja_template(
+            [list(messages)],
+            tools=tools,
+            chat_template=self._template(),
+            return_assistant_tokens_mask=True,
+            **self._tokenizer.special_tokens_map,
+        )
+        return [(int(start), int(end)) for start, end in spans]
+
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenise texts that already hold their special tokens; runs on all cores."""
         encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)

@@ -86,6 +86,14 @@ RULES = (
         unit="rows",
     ),
     Rule(
+        "markers_differ",
+        "the template's own generation markers mark what the policy supervises",
+        "zero",
+        "nothing here uses the markers; a trainer that does would train on other tokens",
+        unit="tokens",
+        severity="warn",
+    ),
+    Rule(
         "unknown_role",
         "every role is one of a chat",
         "zero",
