@@ -346,11 +346,14 @@ class _Reader:
         """(start of the header, its end, start of the content, the content as it stands)."""
         if has_calls and not said:
             return self._find_header()
+        next_header = self._text.find(self._tokenizer.header, self._position)
         best: tuple[int, int, int, str] | None = None
         stops = [""] if has_calls else self._tokenizer.stop_tokens
         for form in _forms(said, self._tokenizer):
             for stop in stops:
                 place = self._find_form(form, stop, begin, after_tool)
+                if place and place[0] == next_header:
+                    return place
                 if place and (best is None or place[2] < best[2]):
                     best = place
         return best if best is not None else self._find_unfinished(said)

@@ -147,6 +147,7 @@ class Preparer:
         prepared.row = row
         if not (row.labels != IGNORE_INDEX).any():
             prepared.dropped = "no_supervised_token"
+            prepared.detail = "no answer in it is supervised by the policy in labels"
         elif not prepared.truncated:
             compare_with_markers(conversation, tokens, row, self.tokenizer, self._labels, audit)
 
