@@ -11,9 +11,7 @@ import pytest
 from stages.chat.conversation import read_conversations
 from stages.chat.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
 from stages.chat.repeats import conflicting_answers, duplicates, split_overlap
-from stages.chat.sources import HashingReader, numbered_lines
 from stages.chat.split import SPLITS, Split
-from stages.config import UserError
 
 
 def line(prompt: str, answer: str) -> str:
@@ -81,21 +79,6 @@ def test_turns_characters_bytes_and_empty_answers_are_counted(tmp_path: Path) ->
     assert record.empty_answers == [2]
     assert record.answer_bytes[ord("a")] == 2
     assert record.answer_bytes.sum() == 3
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf{}\n")
-    with HashingReader(path) as reader:
-        assert list(numbered_lines(reader, path)) == [(1, b"{}")]
-
-
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_a_file_without_rows_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(content)
-    with HashingReader(path) as reader, pytest.raises(UserError, match="is empty"):
-        list(numbered_lines(reader, path))
 
 
 def test_repeats_contradictions_and_leaks_are_found_with_their_partners(tmp_path: Path) -> None:

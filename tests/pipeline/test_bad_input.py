@@ -34,7 +34,7 @@ def append(project: Project, path: str, content: bytes) -> None:
     ("line", "reason"),
     [
         (b'{"messages": [\n', "not valid JSON"),
-        (b"[1, 2]\n", "must be a JSON object with 'messages', is list"),
+        (b"[1, 2]\n", "must be a JSON object, is list"),
         (b'{"text": "a"}\n', "has no 'messages'"),
         (b'{"messages": ["a"]}\n', "message 0 must be an object, is str"),
         (b'{"messages": [{"content": "a"}]}\n', "message 0 has no 'role'"),
