@@ -243,8 +243,8 @@ def _json(text: Any, where: str) -> Any:
 def _tools(row: Mapping[str, Any], key: str = "tools", *, wrap: bool = False) -> list[Any] | None:
     """The tools of a row, None where there are none; wrap: put bare functions into OpenAI's form"""
     tools = row.get(key)
-    if isinstance(tools, str) and tools.strip():
-        tools = _json(tools, repr(key))
+    if isinstance(tools, str):
+        tools = _json(tools, repr(key)) if tools.strip() else None
     if not tools:
         return None
     if not isinstance(tools, list):
@@ -274,8 +274,8 @@ def _with_system(row: Mapping[str, Any], messages: list[Any]) -> list[Any]:
 
 def _history(row: Mapping[str, Any]) -> list[Any]:
     history = row.get("history")
-    if isinstance(history, str) and history.strip():
-        history = _json(history, "'history'")
+    if isinstance(history, str):
+        history = _json(history, "'history'") if history.strip() else None
     if not isinstance(history or [], list):
         raise BadRow(f"'history' must be a list of pairs, is {type(history).__name__}")
     return history or []

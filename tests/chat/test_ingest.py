@@ -19,8 +19,14 @@ def line(prompt: str, answer: str) -> str:
     return json.dumps({"messages": messages})
 
 
-def ingest(tmp_path: Path, text: str, fixed: Split | None = None, stop: bool = False) -> FileRecord:
-    path = tmp_path / "in.jsonl"
+def ingest(
+    tmp_path: Path,
+    text: str,
+    fixed: Split | None = None,
+    stop: bool = False,
+    name: str = "in.jsonl",
+) -> FileRecord:
+    path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     outputs: dict[Split, Path] = {split: tmp_path / f"{split}.jsonl" for split in SPLITS}
     return ingest_file(
@@ -79,6 +85,44 @@ def test_turns_characters_bytes_and_empty_answers_are_counted(tmp_path: Path) ->
     assert record.empty_answers == [2]
     assert record.answer_bytes[ord("a")] == 2
     assert record.answer_bytes.sum() == 3
+
+
+def test_the_dialect_is_that_of_the_first_row_that_has_one(tmp_path: Path) -> None:
+    alpaca = json.dumps({"instruction": "p", "output": "a"})
+    record = ingest(tmp_path, f'{{"text": "a"}}\n{alpaca}\n{line("p", "a")}\n{alpaca}\n')
+    assert (record.dialect, record.rows) == ("alpaca", 2)
+    assert [number for number, _ in record.bad_rows] == [1, 3]
+    assert record.bad_rows[1][1].startswith("is openai, the file began as alpaca; set data.dialect")
+    assert ingest(tmp_path, "[]\n").dialect == ""
+
+
+def test_rows_are_named_by_what_their_file_has(tmp_path: Path) -> None:
+    items = f"[{line('p', 'a')},{line('q', '')},1]"
+    record = ingest(tmp_path, items, fixed="train", name="in.json")
+    path = tmp_path / "in.json"
+    assert record.sha256 == hashlib.sha256(items.encode()).hexdigest()
+    assert [record.where(number) for number in record.empty_answers] == [f"{path} item 2"]
+    assert [record.where(number) for number, _ in record.bad_rows] == [f"{path} item 3"]
+    sources = [row.source for row in read_conversations(tmp_path / "train.jsonl")]
+    assert sources == [f"{path} item 1", f"{path} item 2"]
+    assert ingest(tmp_path, line("p", "a")).where(7) == f"{tmp_path / 'in.jsonl'}:7"
+
+
+def test_progress_adds_up_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(line(f"p{n}", "a") + "\n" for n in range(5000)) + "\n\n")
+    told: list[int] = []
+    ingest_file(
+        path,
+        {split: tmp_path / f"{split}.jsonl" for split in SPLITS},
+        fixed_split="train",
+        validation_fraction=0.5,
+        split_seed=0,
+        stop_at_bad_row=True,
+        advance=told.append,
+    )
+    assert sum(told) == path.stat().st_size
+    assert len(told) == 3
 
 
 def test_repeats_contradictions_and_leaks_are_found_with_their_partners(tmp_path: Path) -> None:
