@@ -44,6 +44,7 @@ SPEAKERS = {
 }
 MEDIA = frozenset({"image", "images", "video", "videos", "audio", "audios"})
 PREFERENCES = frozenset({"chosen", "rejected"})
+FOREIGN = MEDIA | PREFERENCES | {"input_ids"}
 KEYS_SHOWN = 8
 
 
@@ -189,10 +190,10 @@ class RowParser:
 
 def _refuse_foreign_content(row: Mapping[str, Any]) -> None:
     """Refuse what would have to be dropped: what is no text, answers to choose from, token ids."""
-    if not MEDIA.isdisjoint(row):
-        for key in row:
-            if key in MEDIA and row[key]:
-                raise BadRow(f"holds {key!r}; only text can be trained on, so remove the row")
+    if FOREIGN.isdisjoint(row):
+        return
+    if media := [key for key in row if key in MEDIA and row[key]]:
+        raise BadRow(f"holds {media[0]!r}; only text can be trained on, so remove the row")
     if not PREFERENCES.isdisjoint(row) and not fits(row, "openai"):
         raise BadRow("holds 'chosen' or 'rejected': preferences are not what is trained on here")
     if "input_ids" in row and detect(row) is None:

@@ -50,6 +50,7 @@ class RowReader(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._name = path.as_posix()
         self.unit: Unit = "line"
         self.blank_lines = 0
 
@@ -68,7 +69,7 @@ class RowReader(ABC):
     def close(self) -> None: ...
 
     def _row(self, number: int, value: Any) -> Row:
-        return Row(number, position(self.path.as_posix(), number, self.unit), value)
+        return Row(number, position(self._name, number, self.unit), value)
 
     def _empty(self) -> UserError:
         return UserError(f"{self.path} is empty; it must hold at least one conversation")
