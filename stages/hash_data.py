@@ -69,10 +69,10 @@ class Dataset:
         return sum(len(getattr(record, count)) for record in self.records)
 
     def where(self, row: int) -> str:
-        """file:line of a row."""
+        """The name of a row: file:line, as a rule."""
         ends = np.cumsum([record.rows for record in self.records])
         record = self.records[int(np.searchsorted(ends, row, side="right"))]
-        return f"{record.path}:{self.keys.line[row]}"
+        return record.where(int(self.keys.line[row]))
 
 
 def find_sources(data: Data) -> list[Source]:
@@ -98,6 +98,7 @@ def read_sources(sources: list[Source], data: Data) -> list[FileRecord]:
         validation_fraction=data.validation_fraction,
         split_seed=data.split_seed,
         stop_at_bad_row=data.on_bad_row == "stop",
+        dialect=data.dialect,
     )
     with progress("bytes") as bar:
         size = sum(path.stat().st_size for path, _ in sources)
@@ -134,12 +135,12 @@ def join_shards(shards: list[dict[Split, Path]]) -> None:
 
 
 def refuse_bad_rows(records: list[FileRecord]) -> None:
-    """Raise UserError for the first line that is no conversation."""
-    bad = [(record.path, line, reason) for record in records for line, reason in record.bad_rows]
+    """Raise UserError for the first row that is no conversation."""
+    bad = [(record.where(row), reason) for record in records for row, reason in record.bad_rows]
     if bad:
-        path, line, reason = bad[0]
+        where, reason = bad[0]
         raise UserError(
-            f"{path}:{line}: {reason}; mend the line, or set data.on_bad_row to 'report' to leave "
+            f"{where}: {reason}; mend the row, or set data.on_bad_row to 'report' to leave "
             "such rows out and have them counted and named"
         )
 
@@ -158,11 +159,11 @@ def measure(dataset: Dataset, repeats: Repeats) -> dict[str, Measured]:
         return tuple(f"{dataset.where(row)} {words} {dataset.where(other)}" for row, other in shown)
 
     bad = [
-        f"{record.path}:{line}: {reason}"
+        f"{record.where(row)}: {reason}"
         for record in dataset.records
-        for line, reason in record.bad_rows
+        for row, reason in record.bad_rows
     ]
-    empty = [f"{record.path}:{line}" for record in dataset.records for line in record.empty_answers]
+    empty = [record.where(row) for record in dataset.records for row in record.empty_answers]
     repeated, conflicting, leaked = repeats.duplicates, repeats.conflicts, repeats.overlap
     return {
         "data_sha256": Measured(dataset.sha256, n=len(dataset.records)),
@@ -205,10 +206,10 @@ def measure_baselines() -> dict[str, float]:
 def list_findings(dataset: Dataset, repeats: Repeats) -> Iterator[tuple[str, str, str]]:
     """(kind, file:line, detail) of every finding."""
     for record in dataset.records:
-        for line, reason in record.bad_rows:
-            yield "unreadable_row", f"{record.path}:{line}", reason
-        for line in record.empty_answers:
-            yield "empty_answer", f"{record.path}:{line}", "an assistant turn says nothing"
+        for number, reason in record.bad_rows:
+            yield "unreadable_row", record.where(number), reason
+        for number in record.empty_answers:
+            yield "empty_answer", record.where(number), "an assistant turn says nothing"
     for kind, (rows, others) in {
         "duplicate": repeats.duplicates,
         "conflicting_answer": repeats.conflicts,
@@ -242,6 +243,7 @@ def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) ->
     files = [
         (
             record.path,
+            record.dialect,
             record.rows,
             len(record.bad_rows),
             record.blank_lines,
@@ -250,7 +252,7 @@ def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) ->
         )
         for record in dataset.records
     ]
-    columns = ("file", "rows", "bad rows", "blank lines", "bytes", "sha256")
+    columns = ("file", "dialect", "rows", "bad rows", "blank lines", "bytes", "sha256")
     listed = f"findings.csv lists the first {FINDINGS_WRITTEN}" if counts else "None."
     baselines = (
         "Exact match on validation without a model, over at most "

@@ -30,6 +30,7 @@ class Data:
     validation_fraction: Annotated[float, Meta(gt=0, lt=1)]
     split_seed: Seed
     sha256: Sha256 | None
+    dialect: Literal["auto", "openai", "sharegpt", "alpaca", "prompt_completion"]
     on_bad_row: Literal["stop", "report"]
     max_length: Annotated[int, Meta(ge=2)]
     truncation: Literal["drop", "keep_start"]
