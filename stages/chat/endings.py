@@ -69,15 +69,17 @@ def _ends_in_a_word_or_opening(text: str) -> bool:
         if before and not before.isalpha() and not before.isspace():
             return unicodedata.category(before) in ("Mn", "Mc")  # else a unit or a symbol: 5 °C
         return not unicodedata.name(last, "").startswith(WITHOUT_FULL_STOPS)
-    return _is_break(last) or (_is_opening(last) and not EMOTICON.search(text))
+    return _is_break(last) or (_opens(text) and not EMOTICON.search(text))
 
 
 def _is_break(character: str) -> bool:
     return character in ",，、،" or unicodedata.category(character) == "Pd"  # noqa: RUF001
 
 
-def _is_opening(character: str) -> bool:
-    return unicodedata.category(character) in ("Ps", "Pi")
+def _opens(text: str) -> bool:
+    """Whether it ends with an opening bracket or quote; some languages close with “ or «."""
+    category = unicodedata.category(text[-1])
+    return category == "Ps" or (category == "Pi" and text[-2:-1].isspace())
 
 
 def _is_code(text: str) -> bool:
@@ -91,7 +93,7 @@ def _drops_its_habit(text: str, last: str) -> bool:
     last: the last line, without space around it.
     """
     said = ITEM.sub("", last)
-    if _is_opening(last[-1]):
+    if _opens(last):
         return True
     if _is_break(last[-1]) or DANGLING.search(last):
         return len(WORD.findall(said)) >= MIN_WORDS_BEFORE_BREAK

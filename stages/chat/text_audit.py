@@ -25,6 +25,14 @@ from .split import SPLITS, Split
 from .text_checks import damage, dominant_script
 from .words import USER, Batch, spoken, text_of, word_hashes
 
+KINDS = (
+    "near_duplicate",
+    "ngram_leak",
+    "placeholder",
+    "broken_off_answer",
+    "damaged_text",
+    "script_outlier",
+)
 BATCH_ROWS = 512
 FINDINGS_KEPT = 10_000
 ROWS_COMPARED = 1_000_000
@@ -53,15 +61,16 @@ class TextAudit:
     leak_searched_rows: int = 0
     validation_rows: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    findings: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    findings: dict[str, list[tuple[str, str]]] = field(
+        default_factory=lambda: {kind: [] for kind in KINDS}
+    )
     scripts: Counter[str] = field(default_factory=Counter)
     shape: Shape = field(default_factory=Shape)
 
     def add(self, kind: str, source: str, detail: str) -> None:
         self.counts[kind] += 1
-        kept = self.findings.setdefault(kind, [])
-        if len(kept) < FINDINGS_KEPT:
-            kept.append((source, detail))
+        if len(self.findings[kind]) < FINDINGS_KEPT:
+            self.findings[kind].append((source, detail))
 
 
 class StoredRows:
@@ -152,7 +161,7 @@ class _Auditor:
         self._shingles = ShingleCounts()
         self._first_held_out = len(repeats) - held_out
         self._characters = np.zeros(len(repeats), np.uint32)
-        self._scripts = array("B", bytes(len(repeats)))
+        self._scripts = array("H", bytes(2 * len(repeats)))
         self._script_names: list[str | None] = [None]
 
     def first_pass(self) -> LeakSearch:

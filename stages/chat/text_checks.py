@@ -33,7 +33,7 @@ def damage(text: str) -> str | None:
 
     for window in SUSPECT.findall(text):
         if is_bad(window):
-            return f"holds {window!r}, which was decoded from another encoding"
+            return f"holds {window!r} (decoded from another encoding)"
     return None
 
 

@@ -1,20 +1,11 @@
 """What the audit of a data set's texts found, as measured values, as numbers and on the page."""
 
-from ..chat.text_audit import FINDINGS_KEPT, TextAudit
+from ..chat.text_audit import FINDINGS_KEPT, KINDS, TextAudit
 from ..verdict.judging import Measured
 from .page import Section, Table
 
 FINDINGS_SHOWN = 20
 TURNS_SHOWN = 12
-KINDS = {
-    "near_duplicate": "near_duplicates",
-    "ngram_leak": "ngram_leaks",
-    "placeholder": "placeholders",
-    "broken_off_answer": "broken_off_answers",
-    "damaged_text": "damaged_texts",
-    "script_outlier": "script_outliers",
-}
-"""Kind of finding (findings.csv) -> name of its count (metrics)."""
 WORDS = {"near_duplicate": " nearly repeats "}
 
 
@@ -45,14 +36,14 @@ def _fraction(audit: TextAudit, kind: str, rows: int, note: str = "") -> Measure
 
 
 def _evidence(audit: TextAudit, kind: str) -> tuple[str, ...]:
-    found = audit.findings.get(kind, [])[:FINDINGS_SHOWN]
+    found = audit.findings[kind][:FINDINGS_SHOWN]
     return tuple(f"{source}{WORDS.get(kind, ': ')}{detail}" for source, detail in found)
 
 
 def text_numbers(audit: TextAudit) -> dict[str, float]:
     """The numbers for metrics/hash_data.json."""
     return {
-        **{name: audit.counts[kind] for kind, name in KINDS.items()},
+        **{f"{kind}s": audit.counts[kind] for kind in KINDS},
         "median_characters": audit.shape.median_characters,
         "longest_characters": audit.shape.longest_characters,
     }
@@ -67,7 +58,7 @@ def _findings(audit: TextAudit) -> Section:
     rows = [
         (kind, source, detail)
         for kind in KINDS
-        for source, detail in audit.findings.get(kind, [])[:FINDINGS_SHOWN]
+        for source, detail in audit.findings[kind][:FINDINGS_SHOWN]
     ]
     text = (
         f"Near duplicates were searched among {audit.compared_rows} of {audit.rows} rows, leaks "
