@@ -29,12 +29,12 @@ from .chat.repeats import Rows, conflicting_answers, duplicates, split_overlap
 from .chat.sources import input_files
 from .chat.split import SPLITS, Split
 from .chat.text_audit import TextAudit, audit_texts
+from .chat.text_report import measure_texts, text_numbers, text_sections
 from .config import Params, UserError
 from .config.launch import run_stage
 from .config.schema import Data, DataGate
 from .provenance.environment import AUDITING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree, total_sha256
-from .report.data_texts import measure_texts, text_numbers, text_sections
 from .report.page import Section, Table, report_directory
 from .report.publish import publish
 from .report.terminal import console, progress

@@ -57,12 +57,13 @@ class HeldOut:
         self._keys.append(batch.row_keys())
 
     def search(self) -> "LeakSearch":
+        """What was collected is handed over and forgotten here."""
         none = np.zeros(0, np.uint64)
-        return LeakSearch(
-            np.concatenate([none, *self._ngrams]),
-            np.concatenate([np.zeros(0, np.int64), *self._sizes]),
-            np.concatenate([none, *self._keys]),
-        )
+        ngrams = np.concatenate([none, *self._ngrams])
+        sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
+        keys = np.concatenate([none, *self._keys])
+        self._ngrams, self._sizes, self._keys = [], [], []
+        return LeakSearch(ngrams, sizes, keys)
 
 
 class LeakSearch:

@@ -131,16 +131,15 @@ def audit_texts(
     validation row is leaked; script_share: of all rows, below which a script is an outlier.
     advance: told the number of rows passed since the last call, each row twice.
     """
-    order = np.argsort(split, kind="stable")
     repeats = np.zeros(len(split), bool)
     repeats[repeated] = True
+    repeats = np.concatenate([repeats[split == 0], repeats[split == 1]])
     held_out = int((split == 1).sum())
     stored = StoredRows(directory, {"train": len(split) - held_out, "validation": held_out})
-    auditor = _Auditor(stored, repeats[order], held_out, advance)
+    auditor = _Auditor(stored, repeats, held_out, advance)
     try:
-        leaks = auditor.first_pass()
+        auditor.name_leaks(auditor.first_pass(), leaked_share, similarity)
         auditor.name_script_outliers(script_share)
-        auditor.name_leaks(leaks, leaked_share, similarity)
         auditor.name_near_duplicates(auditor.second_pass(), similarity)
         auditor.measure_shape()
     finally:

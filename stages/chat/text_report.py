@@ -1,8 +1,8 @@
 """What the audit of a data set's texts found, as measured values, as numbers and on the page."""
 
-from ..chat.text_audit import FINDINGS_KEPT, KINDS, TextAudit
+from ..report.page import Section, Table
 from ..verdict.judging import Measured
-from .page import Section, Table
+from .text_audit import FINDINGS_KEPT, KINDS, TextAudit
 
 FINDINGS_SHOWN = 20
 TURNS_SHOWN = 12
