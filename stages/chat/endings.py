@@ -24,6 +24,8 @@ SENTENCE_END = re.compile(
 ITEM = re.compile(r"^\s*(?:[-*+•–#>|]|\(?\d{1,3}[.):]|\(?[A-Za-z][.)])\s*")  # noqa: RUF001
 DANGLING = re.compile(r"\s(?:an|the|and|or|but|because|into|its|their|your|his|my|our|than)$")
 ATTRIBUTION = re.compile(r"[-—–~]\s?[A-Z][\w.]*(?:\s[A-Z][\w.]*){0,3}$")  # noqa: RUF001
+JSON_START = re.compile(r"[{\[]\s*[\"{\[\d]")
+JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 EMOTICON = re.compile(r"[:;=]['-]?[(\[<]$")
 WITHOUT_FULL_STOPS = ("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 MIN_WORDS_OF_LINE = 6
@@ -38,7 +40,7 @@ def breaks_off(text: str) -> str | None:
         return None
     if len(FENCE.findall(text)) % 2:
         return "a code fence is not closed"
-    if text[0] in "{[":
+    if JSON_START.match(text):
         return _json_breaks_off(text)
     last = text.rpartition("\n")[2].strip()
     if ATTRIBUTION.search(last) or last.split()[-1].startswith(("#", "@")):
@@ -51,13 +53,13 @@ def breaks_off(text: str) -> str | None:
 
 
 def _json_breaks_off(text: str) -> str | None:
-    if text[-1] in "}]":
+    if sum(map(text.count, "{[")) <= sum(map(text.count, "}]")):
         return None
     try:
         json.JSONDecoder().raw_decode(text)
     except ValueError:
-        opened = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
-        if opened.count("{") > opened.count("}") and '"' in text:
+        outside = JSON_STRING.sub("", text)
+        if sum(map(outside.count, "{[")) > sum(map(outside.count, "}]")):
             return f"JSON is not closed: {_tail(text)}"
     return None
 

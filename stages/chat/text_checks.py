@@ -9,8 +9,9 @@ from collections import Counter
 from functools import lru_cache
 
 DAMAGE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\ufffe\uffff\ud800-\udfff]")
-SUSPECT = re.compile(r"(?:[\x80-\u25ff\ufb00-\ufb4f]{2,}|[ÂÃ]).{0,2}")
-"""What the bytes of one character read as in another encoding; ftfy, being slow, sees no more."""
+FOREIGN_RUN = re.compile(r"[\x80-\u25ff\ufb00-\ufb4f]+")
+"""What a character's bytes read as in another encoding: two of these, or one that is LEADING."""
+LEADING = "ÂÃ"
 
 EAST_ASIAN = "Han and kana"
 SCRIPT_NAMES = {
@@ -31,7 +32,10 @@ def damage(text: str) -> str | None:
         return None
     from ftfy.badness import is_bad  # not needed, and not loaded, for data in ASCII
 
-    for window in SUSPECT.findall(text):
+    for run in FOREIGN_RUN.finditer(text):
+        if len(run.group()) == 1 and run.group() not in LEADING:
+            continue
+        window = text[run.start() : run.end() + 2]
         if is_bad(window):
             return f"holds {window!r} (decoded from another encoding)"
     return None

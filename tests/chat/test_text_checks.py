@@ -74,6 +74,7 @@ def test_the_marks_of_code_markup_and_templates_are_healthy(question: str, answe
         "It is kept in the shed, next to the",
         "Das ist gut. Und dann (",
         "He said: “",
+        "[The curtain rises.] He looks at the skull. He speaks to it and then",
         "- Do this with a lot of care.\n- Do that with a lot of care.\n- Do it again and keep on",
         "1. Mix the flour and the eggs well.\n2. Add the milk and stir it until",
         "我喜欢猫。它们很可爱，而且",  # noqa: RUF001
@@ -92,6 +93,7 @@ def test_an_answer_that_ends_in_mid_sentence_breaks_off(text: str) -> None:
         ("Like this:\n```py\nx = 1", "a code fence is not closed"),
         ('{"a": [1, 2', 'JSON is not closed: {"a": [1, 2'),
         ('{"a": "b', 'JSON is not closed: {"a": "b'),
+        ('{"a": {"b": 1}', 'JSON is not closed: {"a": {"b": 1}'),
     ],
 )
 def test_what_is_left_open_is_named(text: str, reason: str) -> None:
@@ -119,6 +121,8 @@ def test_what_is_left_open_is_named(text: str, reason: str) -> None:
         "Er sagte „nein“",
         '{"a": 1}',
         "[1, 2]",
+        '{"open": "{[("}',
+        "[The curtain rises.] Hamlet",
         "```py\nx = 1\n```",
         "Use this:\n\n    x = call(the",
         "- milk\n- eggs\n- bread",
