@@ -28,10 +28,12 @@ from .chat.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
 from .chat.repeats import Rows, conflicting_answers, duplicates, split_overlap
 from .chat.sources import input_files
 from .chat.split import SPLITS, Split
+from .chat.text_audit import TextAudit, audit_texts
+from .chat.text_report import measure_texts, text_numbers, text_sections
 from .config import Params, UserError
 from .config.launch import run_stage
-from .config.schema import Data
-from .provenance.environment import PARSING_PACKAGES, software_environment
+from .config.schema import Data, DataGate
+from .provenance.environment import AUDITING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree, total_sha256
 from .report.page import Section, Table, report_directory
 from .report.publish import publish
@@ -149,6 +151,21 @@ def find_repeats(keys: RowKeys) -> Repeats:
     return Repeats(duplicates(keys), conflicting_answers(keys), split_overlap(keys))
 
 
+def audit(keys: RowKeys, repeats: Repeats, gate: DataGate) -> TextAudit:
+    """What the texts say, beyond the keys of their rows."""
+    with progress("rows") as bar:
+        task = bar.add_task("auditing texts", total=2 * len(keys))
+        return audit_texts(
+            DATASET,
+            keys.split,
+            repeats.duplicates[0],
+            similarity=gate.near_duplicate_similarity,
+            leaked_share=gate.leaked_ngram_share,
+            script_share=gate.rare_script_share,
+            advance=partial(bar.advance, task),
+        )
+
+
 def measure(dataset: Dataset, repeats: Repeats) -> dict[str, Measured]:
     """What the rules ask of the data."""
     rows = len(dataset.keys)
@@ -203,7 +220,9 @@ def measure_baselines() -> dict[str, float]:
     }
 
 
-def list_findings(dataset: Dataset, repeats: Repeats) -> Iterator[tuple[str, str, str]]:
+def list_findings(
+    dataset: Dataset, repeats: Repeats, texts: TextAudit
+) -> Iterator[tuple[str, str, str]]:
     """(kind, file:line, detail) of every finding."""
     for record in dataset.records:
         for number, reason in record.bad_rows:
@@ -217,20 +236,23 @@ def list_findings(dataset: Dataset, repeats: Repeats) -> Iterator[tuple[str, str
     }.items():
         for row, other in zip(rows, others, strict=True):
             yield kind, dataset.where(row), dataset.where(other)
+    for kind, found in texts.findings.items():
+        for source, detail in found:
+            yield kind, source, detail
 
 
-def write_findings(dataset: Dataset, repeats: Repeats) -> Counter[str]:
+def write_findings(dataset: Dataset, repeats: Repeats, texts: TextAudit) -> Counter[str]:
     """Write findings.csv (the first FINDINGS_WRITTEN); return how many there are of each kind."""
     counts: Counter[str] = Counter()
     path = report_directory("hash_data") / "findings.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kind", "source", "detail"))
-        for finding in list_findings(dataset, repeats):
+        for finding in list_findings(dataset, repeats, texts):
             counts[finding[0]] += 1
             if counts.total() <= FINDINGS_WRITTEN:
                 writer.writerow(finding)
-    return counts
+    return counts | texts.counts
 
 
 def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) -> list[Section]:
@@ -279,7 +301,7 @@ def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) ->
 
 
 def main(params: Params) -> None:
-    binding = bind("hash_data", software_environment(PARSING_PACKAGES))
+    binding = bind("hash_data", software_environment(AUDITING_PACKAGES))
     sources = find_sources(params.data)
     records = read_sources(sources, params.data)
     if params.data.on_bad_row == "stop":
@@ -288,8 +310,9 @@ def main(params: Params) -> None:
     keys = RowKeys.concatenate([record.take_keys() for record in records])
     dataset = Dataset(records, keys, total_sha256(inputs.values()))
     repeats = find_repeats(keys)
+    texts = audit(keys, repeats, params.gates.data)
 
-    measured = measure(dataset, repeats)
+    measured = measure(dataset, repeats) | measure_texts(texts)
     checks = judge_all(RULES, measured, binding.params)
     status = overall_status(checks, RULES)
     verdict = make_verdict(
@@ -311,10 +334,12 @@ def main(params: Params) -> None:
         "conflicting_answers": len(repeats.conflicts[0]),
         "split_overlap": len(repeats.overlap[0]),
         "answer_entropy": entropy_nats(np.sum([record.answer_bytes for record in records], axis=0)),
+        **text_numbers(texts),
         **measure_baselines(),
     }
-    counts = write_findings(dataset, repeats)
-    publish(verdict, __doc__, numbers=numbers, sections=describe(dataset, counts, numbers))
+    counts = write_findings(dataset, repeats, texts)
+    sections = [*describe(dataset, counts, numbers), *text_sections(texts)]
+    publish(verdict, __doc__, numbers=numbers, sections=sections)
     console.print(f"sha256 of the data: {dataset.sha256}", markup=False)
 
 
