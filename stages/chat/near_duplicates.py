@@ -10,9 +10,9 @@ ten questions on one long text are not ten copies.
 from one template differ by what was filled in. Groups of more near duplicates than that are only
 found where they differ in case, punctuation or space.
 
-MinHash is rensa's: signatures from hashes that are there already, 5 microseconds a row against 100
-with datasketch, which also brings scipy along. Both keep a whole index (512 bytes a row and more),
-so the index here is sorted band keys, 36 bytes a row.
+MinHash is rensa's: it takes hashes that are there already, and needs some 5 microseconds a row; of
+the alternatives, datasketch brings scipy along. Their indexes keep 512 bytes a row and more, so the
+index here is sorted band keys, 36 bytes a row.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 Two passes over the rows: one checks every text, counts n-grams and holds training rows against
 validation rows; the second makes the signatures that near duplicates are found by. What is found
 is then read again and compared exactly. Beyond a few tables of fixed size (40 MiB) this takes some
-70 bytes a row, and findings beyond FINDINGS_KEPT of a kind are counted, but no longer named.
+90 bytes a row, and findings beyond FINDINGS_KEPT of a kind are counted, but no longer named.
 """
 
 from array import array

@@ -1,13 +1,13 @@
 """Data sets of a few rows, stored as hash_data stores them, and their audit."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from stages.chat.conversation import Conversation, parse_conversation
+from stages.chat.conversation import Conversation
+from stages.chat.dialects import RowParser
 from stages.chat.text_audit import TextAudit, audit_texts
 
 Turn = tuple[str, str]
@@ -16,7 +16,7 @@ Turn = tuple[str, str]
 def conversation(*turns: Turn, source: str = "d:1") -> Conversation:
     """A conversation of (role, content) turns."""
     messages = [{"role": role, "content": content} for role, content in turns]
-    return parse_conversation(json.dumps({"messages": messages}).encode(), source)
+    return RowParser("openai").parse({"messages": messages}, source)
 
 
 def asked(question: str, answer: str) -> tuple[Turn, Turn]:
