@@ -134,9 +134,9 @@ def findings_section(
     ]
     if not table:
         return Section("Findings", "None: every token has the label that it must have.")
-    text = "Each links to its token in the viewer below."
+    text = "The first of each kind; a link leads to the token in the viewer below."
     if left_out:
-        text += f" {left_out} rows do not fit the page and are not in the viewer."
+        text += f" {left_out} chosen rows do not fit the page and are not in the viewer."
     return Section(
         "Findings", text, table=Table(("kind", "found in", "count", "rows", "examples"), table)
     )
@@ -164,7 +164,8 @@ def _examples(found: Iterable[Finding], views: Mapping[str, TokenView]) -> list[
 
 
 def _example(finding: Finding, view: TokenView | None) -> Link:
-    text = f"{finding.source}: {finding.detail}"
+    place = f" token {finding.position}" if finding.position >= 0 else ""
+    text = f"{finding.source}{place}: {finding.detail}"
     if view is None:
         return Link(f"{text} (not on this page)")
     shown = next(

@@ -84,6 +84,13 @@ def allowed(check: Check) -> str:
     return check.message.partition("(")[2].partition(")")[0] if check.value is not None else ""
 
 
+def remark(check: Check) -> str:
+    """What its message tells beside value, unit and limit."""
+    unit = f" {check.unit}" if check.unit else ""
+    head = f"{format_value(check.value)}{unit} ({allowed(check)})"
+    return check.message.removeprefix(head).removeprefix("; ")
+
+
 def write_page(
     stage: str,
     documentation: str | None,
@@ -109,6 +116,7 @@ def write_page(
     environment.filters["worst_first"] = worst_first
     environment.filters["count_statuses"] = count_statuses
     environment.filters["allowed"] = allowed
+    environment.filters["remark"] = remark
     path = report_directory(stage) / "index.html"
     page = environment.get_template("page.html.jinja").render(
         stage=stage,
