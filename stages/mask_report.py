@@ -25,6 +25,8 @@ from .chat.conversation import read_conversations
 from .chat.ingest import entropy_nats
 from .chat.labels import IGNORE_INDEX, Role
 from .chat.prepare import Accounting, Prepared, Preparer
+from .chat.sampling import Sampler
+from .chat.sections import findings_section, lengths_section, policy_section, rows_section
 from .chat.split import SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
@@ -34,10 +36,8 @@ from .config.launch import run_stage
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
-from .report.masking import findings_section, lengths_section, policy_section, rows_section
 from .report.page import Section, report_directory
 from .report.publish import publish, publish_blocked
-from .report.sampling import Sampler
 from .report.terminal import console, print_tokens, progress
 from .training.order import BatchOrder
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes

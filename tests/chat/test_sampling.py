@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from stages.chat import sampling
 from stages.chat.audit import Finding, Kind
 from stages.chat.conversation import Conversation
 from stages.chat.labels import IGNORE_INDEX, Labelled, Role
 from stages.chat.prepare import Drop, Prepared
+from stages.chat.sampling import COLLATED, KIND_ROWS, STATUS_ROWS, Sampler
 from stages.chat.token_store import TokenRow
 from stages.chat.tokenizer import ChatTokenizer
-from stages.report import sampling
-from stages.report.sampling import COLLATED, KIND_ROWS, STATUS_ROWS, Sampler
 
-from ..chat.tokenizers import chat_tokenizer
+from .tokenizers import chat_tokenizer
 
 IDS = np.array([3, 4, 5], np.int32)
 LABELS = np.array([IGNORE_INDEX, 4, 5], np.int32)

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..chat.audit import Audit, Finding
-from ..chat.lengths import cost_of, ladder
-from ..chat.prepare import Accounting
-from ..chat.split import Split
 from ..config.schema import Data, Labels
-from .page import Bar, Link, Section, Table
-from .plots import draw_histogram
+from ..report.page import Bar, Link, Section, Table
+from ..report.plots import draw_histogram
+from ..report.token_view import TokenView
+from .audit import Audit, Finding
+from .lengths import cost_of, ladder
+from .prepare import Accounting
 from .sampling import COLLATED
-from .token_view import TokenView
+from .split import Split
 
 HISTOGRAM_BINS = 40
 EXAMPLES = 8

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..chat.audit import Finding
-from ..chat.labels import Role
-from ..chat.pieces import Pieces
-from ..chat.prepare import Prepared
-from ..chat.token_store import TokenRow
-from ..chat.tokenizer import ChatTokenizer
-from .token_view import TokenFinding, TokenView
+from ..report.token_view import TokenFinding, TokenView
+from .audit import Finding
+from .labels import Role
+from .pieces import Pieces
+from .prepare import Prepared
+from .token_store import TokenRow
+from .tokenizer import ChatTokenizer
 
 STATUS_ROWS = 10
 """Rows of each status other than `kept` that are shown beside the evenly spaced ones."""

@@ -8,11 +8,11 @@ import numpy as np
 
 from stages.chat.audit import Audit, Finding
 from stages.chat.prepare import Accounting
+from stages.chat.sampling import COLLATED
+from stages.chat.sections import findings_section, lengths_section, rows_section
 from stages.chat.split import Split
 from stages.config.schema import Data
-from stages.report.masking import findings_section, lengths_section, rows_section
 from stages.report.page import Bar, Link
-from stages.report.sampling import COLLATED
 from stages.report.token_view import TokenFinding, TokenView
 
 
