@@ -19,7 +19,6 @@ from .split import Split
 
 HISTOGRAM_BINS = 40
 EXAMPLES = 8
-LEFT_OUT_SHOWN = 20
 
 
 def rows_section(accounting: Mapping[Split, Accounting], tokens: Mapping[str, int]) -> Section:
@@ -178,10 +177,14 @@ def _example(finding: Finding, view: TokenView | None) -> Link:
 
 def policy_section(labels: Labels, data: Data) -> Section:
     """By which settings the labels were made."""
-    settings = {f"labels.{name}": value for name, value in sorted(asdict(labels).items())}
+    settings = {f"labels.{name}": value for name, value in asdict(labels).items()}
     settings |= {"data.max_length": data.max_length, "data.truncation": data.truncation}
+    rows = [
+        (name, ", ".join(value) if isinstance(value, list) else value)
+        for name, value in settings.items()
+    ]
     text = (
         "The settings by which tokens are supervised. What they do not name is masked, and so is "
         'every message with "weight": 0.'
     )
-    return Section("Policy", text, table=Table(("setting", "value"), list(settings.items())))
+    return Section("Policy", text, table=Table(("setting", "value"), rows))

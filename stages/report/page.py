@@ -91,6 +91,11 @@ def remark(check: Check) -> str:
     return check.message.removeprefix(head).removeprefix("; ")
 
 
+def is_links(cell: Any) -> bool:
+    """Whether a cell of a table is a list of links."""
+    return isinstance(cell, list) and all(isinstance(one, Link) for one in cell)
+
+
 def write_page(
     stage: str,
     documentation: str | None,
@@ -117,6 +122,7 @@ def write_page(
     environment.filters["count_statuses"] = count_statuses
     environment.filters["allowed"] = allowed
     environment.filters["remark"] = remark
+    environment.tests["links"] = is_links
     path = report_directory(stage) / "index.html"
     page = environment.get_template("page.html.jinja").render(
         stage=stage,

@@ -2,18 +2,25 @@
 
 import itertools
 from collections import Counter
-from typing import Any
+from dataclasses import fields, replace
 
 import numpy as np
 
 from stages.chat.audit import Audit, Finding
 from stages.chat.prepare import Accounting
 from stages.chat.sampling import COLLATED
-from stages.chat.sections import findings_section, lengths_section, rows_section
+from stages.chat.sections import (
+    findings_section,
+    lengths_section,
+    policy_section,
+    rows_section,
+)
 from stages.chat.split import Split
-from stages.config.schema import Data
+from stages.config.schema import Data, Labels
 from stages.report.page import Bar, Link
 from stages.report.token_view import TokenFinding, TokenView
+
+from ..settings import make_params
 
 
 def accounting() -> dict[Split, Accounting]:
@@ -44,19 +51,8 @@ def accounting() -> dict[Split, Accounting]:
 TOKENS = {"kept": 6 * 50, "cut": 90, "dropped: too_long": 400, "dropped: template_refuses": 0}
 
 
-def make_data(**changes: Any) -> Data:
-    values: dict[str, Any] = {
-        "path": "data/a.jsonl",
-        "validation_path": None,
-        "validation_fraction": 0.1,
-        "split_seed": 0,
-        "sha256": None,
-        "on_bad_row": "report",
-        "max_length": 60,
-        "truncation": "keep_start",
-        "collator": None,
-    }
-    return Data(**{**values, **changes})
+def make_data(max_length: int = 60) -> Data:
+    return replace(make_params().data, max_length=max_length, truncation="keep_start")
 
 
 def test_the_funnel_names_every_loss_in_rows_and_in_tokens() -> None:
@@ -160,3 +156,14 @@ def test_rows_that_do_not_fit_the_page_are_told() -> None:
     rows = Audit()
     rows.add(Finding("stop_masked", "a:1", 5, 1, "tokens 'x'"))
     assert "3 chosen rows do not fit" in findings_section(rows, Audit(), [], 3).text
+
+
+def test_the_policy_lists_every_setting_of_the_labels() -> None:
+    params = make_params(labels__turns="last", data__max_length=60, data__truncation="drop")
+    table = policy_section(params.labels, params.data).table
+    assert table is not None
+    settings = {name: value for name, value in table.rows}
+    assert {f"labels.{field.name}" for field in fields(Labels)} < settings.keys()
+    assert settings["labels.turns"] == "last"
+    assert settings["data.max_length"] == 60
+    assert settings["data.truncation"] == "drop"

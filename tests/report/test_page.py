@@ -291,3 +291,8 @@ def test_links_in_a_table_lead_to_their_rows() -> None:
     page = write(sections=[Section("T", table=table)])
     assert [value for name, value in page.attributes if name == "href"] == ["#row-3-token-5"]
     assert page.words[-2:] == ["there", "nowhere"]
+
+
+def test_a_list_that_holds_no_links_is_a_plain_cell() -> None:
+    page = write(sections=[Section("T", table=Table(["betas"], [[[0.9, 0.95]], [(1, 2)]]))])
+    assert page.words[-2:] == ["[0.9, 0.95]", "(1, 2)"]
