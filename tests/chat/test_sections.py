@@ -162,7 +162,7 @@ def test_the_policy_lists_every_setting_of_the_labels() -> None:
     params = make_params(labels__turns="last", data__max_length=60, data__truncation="drop")
     table = policy_section(params.labels, params.data).table
     assert table is not None
-    settings = {name: value for name, value in table.rows}
+    settings = {str(row[0]): row[1] for row in table.rows}
     assert {f"labels.{field.name}" for field in fields(Labels)} < settings.keys()
     assert settings["labels.turns"] == "last"
     assert settings["data.max_length"] == 60

@@ -258,9 +258,10 @@ def test_the_focused_token_tells_its_facts_and_gives_its_link(browser: Browser, 
     browser.open(page)
     for key in ("n", "Enter"):
         browser.press(key)
-    label = browser.evaluate("document.activeElement.getAttribute('aria-label')")
-    assert "label -100 (masked)" in label
-    assert "stop_masked: tokens '</s>'" in label
+    assert browser.evaluate("document.activeElement.id") == "row-3-token-10"
+    told = "document.querySelector('[aria-live]').textContent"
+    assert "label -100 (masked)" in browser.evaluate(told)
+    assert "stop_masked: tokens '</s>'" in browser.evaluate(told)
     assert browser.evaluate("location.hash") == "#row-3-token-10"
 
 
@@ -297,6 +298,29 @@ def test_a_dark_page_is_dark(browser: Browser, page: Path) -> None:
         backgrounds[scheme] = style_of(browser, "body", "backgroundColor")
     browser.call("Emulation.setEmulatedMedia", features=[])
     assert backgrounds == {"light": "rgb(253, 253, 252)", "dark": "rgb(23, 24, 22)"}
+
+
+def test_a_very_long_row_is_shown_in_parts(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids = range(5000)
+    parts = {"tokens": [f" w{token}" for token in ids], "ids": ids, "roles": ["content"] * 5000}
+    late = TokenFinding("stop_masked", 4500, 1, "tokens")
+    view = make_view(1, late, labels=[-100] * 5000, **parts)
+    path = write_page("gate", "What?", conversations=[view])
+    places = (
+        "(all => [all.length, all[0].id, all.at(-1).id])([...document.querySelectorAll('.row .t')])"
+    )
+    browser.open(path)
+    assert browser.evaluate(places) == [2000, "row-1-token-0", "row-1-token-1999"]
+    browser.press("n")
+    assert browser.evaluate(places) == [1500, "row-1-token-3500", "row-1-token-4999"]
+    assert is_in_view(browser, "#row-1-token-4500")
+    browser.evaluate("document.querySelector('.tokens .more').click()")
+    assert browser.evaluate(places) == [2000, "row-1-token-1500", "row-1-token-3499"]
+    browser.evaluate("[...document.querySelectorAll('.tokens .more')].at(-1).click()")
+    assert browser.evaluate(places) == [1500, "row-1-token-3500", "row-1-token-4999"]
 
 
 def test_a_full_sample_of_long_rows_is_quick(
