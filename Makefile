@@ -26,7 +26,7 @@ test: $(INSTALLED)
 	pytest -n 2 --dist worksteal -m "not slow and not network and not browser"
 
 test-slow: $(INSTALLED)
-	pytest -m "slow and not network"
+	pytest -n 2 --dist loadfile -m "slow and not network"
 
 test-browser: $(INSTALLED)
 	pytest -m browser

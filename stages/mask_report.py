@@ -45,6 +45,15 @@ from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
 
 DATASET = Path("artifacts/dataset")
+ODDITIES: tuple[Kind, ...] = (
+    "markers_differ",
+    "double_bos",
+    "open_generation_prompt",
+    "unknown_role",
+    "ends_without_answer",
+    "default_system_injected",
+    "control_token_in_content",
+)
 FINDINGS_SHOWN = 20
 
 
@@ -181,12 +190,20 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
     rows, batches = done.audit, collated
     reasons = [f"{n} rows: {why}" for account in accounts for why, n in account.dropped.items()]
     return {
-        "answers_not_found": count(rows, rows.rows, "answer_not_found"),
+        "content_dropped": count(rows, rows.rows, "content_dropped"),
+        "calls_dropped": count(rows, rows.rows, "call_dropped"),
         "not_judgeable": Measured(unsure, loaded),
         "prompt_supervised": count(rows, rows.must_mask, "prompt_supervised"),
         "header_supervised": count(rows, rows.must_mask, "header_supervised"),
         "content_masked": count(rows, rows.must_supervise, "content_masked", "no_supervised_token"),
+        "reasoning_differs": count(rows, rows.must_supervise, "reasoning_differs"),
+        "calls_differ": count(rows, rows.must_supervise, "call_differs"),
+        "scaffold_differs": count(rows, rows.must_mask, "scaffold_differs"),
         "stop_masked": count(rows, rows.must_supervise, "stop_masked"),
+        "stop_missing": count(rows, rows.rows, "stop_missing"),
+        **{kind: count(rows, rows.rows, kind) for kind in ODDITIES},
+        "content_trimmed": count(rows, rows.rows, "content_trimmed"),
+        "reasoning_dropped": count(rows, rows.rows, "reasoning_dropped"),
         "label_differs": count(rows, rows.must_supervise, "label_differs_from_input"),
         "id_outside_vocabulary": count(rows, rows.rows, "id_outside_vocabulary"),
         "straddling_tokens": Measured(straddling, loaded),
@@ -194,7 +211,14 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
         "truncated_fraction": Measured(truncated / max(loaded, 1), loaded),
         "collated_prompt_supervised": count(batches, batches.must_mask, "prompt_supervised"),
         "collated_header_supervised": count(batches, batches.must_mask, "header_supervised"),
-        "collated_content_masked": count(batches, batches.must_supervise, "content_masked"),
+        "collated_content_masked": count(
+            batches,
+            batches.must_supervise,
+            "content_masked",
+            "reasoning_differs",
+            "call_differs",
+            "scaffold_differs",
+        ),
         "collated_stop_masked": count(batches, batches.must_supervise, "stop_masked"),
         "collated_padding_supervised": count(batches, batches.rows, "padding_supervised"),
         "collated_inputs_changed": count(

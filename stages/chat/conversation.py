@@ -73,7 +73,8 @@ def _normalise(message: Any, index: int) -> Message:
         raise BadRow(f"message {index}: 'content' must be text, is {type(content).__name__}")
     if content is None and not message.get("tool_calls"):
         raise BadRow(f"message {index} ({message['role']}) has no 'content'")
-    return {key: message[key] for key in MESSAGE_KEYS if message.get(key) is not None}
+    kept = {key: message[key] for key in MESSAGE_KEYS if message.get(key) is not None}
+    return {"role": kept["role"], "content": "", **kept}  # templates test a content, not its key
 
 
 def content_key(messages: list[Message], tools: list[Any] | None = None) -> bytes:

@@ -1,10 +1,11 @@
 """Which tokens are trained on? A role for every token, and labels by the policy in `labels`.
 
-Policy: the content of assistant turns and the stop token after each are supervised, all else is
-masked. `labels.turns: last` supervises only the last such turn; a message with `"weight": 0` is
-never supervised.
+The policy names the roles that are supervised in assistant turns; the stop token of such a turn
+always is. `labels.turns: last` supervises only the last turn; a message with `"weight": 0` is never
+supervised.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,9 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.schema import Labels
 from .conversation import ASSISTANT, Message
-from .spans import Span
-from .tokenizer import Encoded
+from .spans import Layout, NotJudgeable, Span
+from .tokenizer import ChatTokenizer, Encoded
 
 IGNORE_INDEX = -100
 
@@ -33,6 +35,8 @@ class Role(IntEnum):
     CONTENT = 7
     STOP = 8
     SCAFFOLD = 9
+    REASONING = 10
+    TOOL_CALL = 11
 
 
 ROLE_OF_MESSAGE = {
@@ -42,6 +46,7 @@ ROLE_OF_MESSAGE = {
     "tool": Role.TOOL,
     ASSISTANT: Role.CONTENT,
 }
+ROLE_OF_SPAN = {"content": Role.CONTENT, "reasoning": Role.REASONING, "call": Role.TOOL_CALL}
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Labelled:
 
     input_ids, labels: int32 [T], labels[t] is input_ids[t] where supervised, else -100 (the model
     or the loss shifts, not the labels); roles: uint8 [T]; straddling: positions of tokens that
-    cover the edge between a content and the template's text.
+    cover the edge between what is said and the template's text.
     """
 
     input_ids: NDArray[np.int32]
@@ -80,46 +85,153 @@ def supervised_turns(messages: Sequence[Message], turns: Literal["all", "last"])
 
 def label_conversation(
     encoded: Encoded,
+    text: str,
     messages: Sequence[Message],
-    spans: Sequence[Span],
-    *,
-    turns: Literal["all", "last"],
-    header_length: int,
-    bos_token_id: int | None,
-    added_token_ids: NDArray[np.int32],
+    layout: Layout,
+    tokenizer: ChatTokenizer,
+    policy: Labels,
 ) -> Labelled:
-    """Give every token its role, and its label by the policy.
+    """Give every token of `text` its role, and its label by the policy.
 
-    A token belongs to a content when all its characters do; the stop token of an answer is the
-    first added token behind it, before the next content; `header_length` characters before an
-    answer are its header.
+    Raises NotJudgeable when the beginning of an assistant turn cannot be told.
     """
-    starts, ends = encoded.starts, encoded.ends
-    roles = np.full(len(starts), Role.SCAFFOLD, np.uint8)
-    supervised = np.zeros(len(starts), bool)
-    straddling: list[NDArray[np.int64]] = []
-    chosen = set(supervised_turns(messages, turns))
-    is_added = np.isin(encoded.input_ids, added_token_ids)
-    for span, following in zip(spans, [*spans[1:], None], strict=True):
-        message = messages[span.index]
-        first = int(np.searchsorted(starts, span.start))
-        last = int(np.searchsorted(ends, span.end, side="right"))
-        roles[first:last] = ROLE_OF_MESSAGE.get(message["role"], Role.OTHER)
-        for edge in (span.start, span.end):
-            straddling.append(np.flatnonzero((starts < edge) & (ends > edge)))
-        if message["role"] == ASSISTANT:
-            header = int(np.searchsorted(starts, span.start - header_length))
-            roles[header:first] = Role.HEADER
-            limit = int(np.searchsorted(starts, following.start)) if following else len(starts)
-            stop = last + int(np.argmax(is_added[last:limit])) if is_added[last:limit].any() else -1
-            if stop >= 0:
-                roles[stop] = Role.STOP
-            if span.index in chosen:
-                supervised[first:last] = True
-                if stop >= 0:
-                    supervised[stop] = True
-    if len(roles) and encoded.input_ids[0] == bos_token_id:
-        roles[0] = Role.BOS
-    labels = np.where(supervised, encoded.input_ids, np.int32(IGNORE_INDEX)).astype(np.int32)
-    edges = np.unique(np.concatenate(straddling)) if straddling else np.zeros(0, np.int64)
-    return Labelled(encoded.input_ids, labels, roles, edges)
+    labeller = _Labeller(encoded, text, tokenizer, policy)
+    chosen = set(supervised_turns(messages, policy.turns))
+    spans = layout.spans
+    for first, last in _turns(spans):
+        index = spans[first].index
+        lead = spans[first - 1].end if first else 0
+        following = spans[last].start if last < len(spans) else len(text)
+        if messages[index]["role"] == ASSISTANT:
+            calls = bool(messages[index].get("tool_calls"))
+            labeller.answer(spans[first:last], lead, following, calls, index in chosen)
+        else:
+            role = ROLE_OF_MESSAGE.get(messages[index]["role"], Role.OTHER)
+            for span in spans[first:last]:
+                labeller.mark(span.start, span.end, role)
+    return labeller.finish()
+
+
+def _turns(spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """[first, last) of every unbroken run of spans of one message."""
+    starts = [
+        number
+        for number in range(len(spans))
+        if not number or spans[number].index != spans[number - 1].index
+    ]
+    return list(itertools.pairwise([*starts, len(spans)]))
+
+
+class _Labeller:
+    """Roles and supervision of one row, filled in turn by turn."""
+
+    def __init__(
+        self, encoded: Encoded, text: str, tokenizer: ChatTokenizer, policy: Labels
+    ) -> None:
+        self._ids, self._starts, self._ends = encoded.input_ids, encoded.starts, encoded.ends
+        self._text, self._tokenizer = text, tokenizer
+        self._supervise = {Role[name.upper()] for name in policy.supervise}
+        self._mask_straddling = policy.straddling == "mask"
+        self._is_stop = np.isin(self._ids, tokenizer.stop_token_ids)
+        self._roles = np.full(len(self._ids), Role.SCAFFOLD, np.uint8)
+        self._supervised = np.zeros(len(self._ids), bool)
+        self._straddling: list[NDArray[np.int64]] = []
+
+    def mark(self, start: int, end: int, role: Role) -> tuple[int, int]:
+        """Give all tokens with a character in [start, end) their role; returns which these are."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        last = int(np.searchsorted(self._starts, end)) if end > start else first
+        self._roles[first:last] = role
+        return first, last
+
+    def answer(
+        self, spans: Sequence[Span], lead: int, following: int, calls: bool, supervised: bool
+    ) -> None:
+        """Mark an assistant turn: header, what stands before and between the spans, stop token.
+
+        lead: where the spans of the message before end; following: where those of the next begin.
+        """
+        header, body = self._find_header(spans[0], lead)
+        parts = list(_parts(spans, body))
+        stop = self._find_stop(spans[-1].end, following)
+        end = int(self._starts[stop]) if stop is not None else spans[-1].end
+        if end > spans[-1].end:
+            tail = Role.TOOL_CALL if calls else Role.SCAFFOLD
+            parts.append((spans[-1].end, end, tail))
+        self.mark(header, body, Role.HEADER)
+        for start, stop_at, role in _said_last(parts):
+            first, last = self.mark(start, stop_at, role)
+            self._supervised[first:last] = supervised and role in self._supervise
+        if stop is not None:
+            self._roles[stop] = Role.STOP
+            self._supervised[stop] = supervised
+        said = [span for span in spans if span.kind != "call"]
+        self._note_straddling(*(edge for span in said for edge in (span.start, span.end)))
+        self._mask_across(body)
+
+    def _find_header(self, first: Span, lead: int) -> tuple[int, int]:
+        """Where the header begins, and where it ends and what the model writes begins.
+
+        Without a header (Mistral has none, DeepSeek none after a result), that is where the text
+        begins; a call has template text before it, and so no certain beginning.
+        """
+        header = self._tokenizer.header
+        found = self._text.rfind(header, lead, first.start) if header else -1
+        if found >= 0:
+            return found, found + len(header)
+        if first.kind == "call":
+            raise NotJudgeable(
+                f"the template writes no header before the call of message {first.index} "
+                "(assistant), so that its beginning is not certain"
+            )
+        return first.start, first.start
+
+    def _find_stop(self, end: int, following: int) -> int | None:
+        """The token that ends the turn whose text ends at `end`."""
+        first = int(np.searchsorted(self._starts, end))
+        limit = int(np.searchsorted(self._starts, following))
+        stops = np.flatnonzero(self._is_stop[first:limit])
+        return first + int(stops[0]) if len(stops) else None
+
+    def _mask_across(self, body: int) -> None:
+        """Mask tokens over the edge of the header: after a prompt that ends there, none is met."""
+        across = np.flatnonzero((self._starts < body) & (self._ends > body))
+        self._supervised[across] = False
+        self._roles[across] = Role.HEADER
+        self._straddling.append(across)
+
+    def _note_straddling(self, *edges: int) -> None:
+        for edge in edges:
+            over = np.flatnonzero((self._starts < edge) & (self._ends > edge))
+            self._straddling.append(over)
+            if self._mask_straddling:
+                self._supervised[over] = False
+
+    def finish(self) -> Labelled:
+        if len(self._ids) and self._ids[0] == self._tokenizer.bos_token_id:
+            self._roles[0] = Role.BOS
+        labels = np.where(self._supervised, self._ids, np.int32(IGNORE_INDEX)).astype(np.int32)
+        edges = np.unique(np.concatenate(self._straddling)) if self._straddling else np.zeros(0)
+        return Labelled(self._ids, labels, self._roles, edges.astype(np.int64))
+
+
+def _parts(spans: Sequence[Span], body: int) -> list[tuple[int, int, Role]]:
+    """[start, end) and role of the spans of an answer and of the template's text before each.
+
+    Tags around reasoning belong to it; all from the end of a content to a call belongs to the call.
+    """
+    parts, position, before = [], body, Role.SCAFFOLD
+    for span in spans:
+        role = ROLE_OF_SPAN[span.kind]
+        between = role if role in (Role.REASONING, Role.TOOL_CALL) else before
+        if span.start > position:
+            parts.append((position, span.start, between))
+        parts.append((span.start, span.end, role))
+        position = span.end
+        before = Role.REASONING if role == Role.REASONING else Role.SCAFFOLD
+    return parts
+
+
+def _said_last(parts: list[tuple[int, int, Role]]) -> list[tuple[int, int, Role]]:
+    """The template's text first: a token over an edge then belongs to what is said."""
+    return sorted(parts, key=lambda part: part[2] != Role.SCAFFOLD)

@@ -14,6 +14,8 @@ from ..config.schema import Data, Labels
 from .audit import Audit, Finding, Row, audit_rows
 from .conversation import Conversation
 from .labels import IGNORE_INDEX, Labelled, label_conversation
+from .markers import compare_with_markers
+from .row_checks import check_rows
 from .spans import NotJudgeable, SpanFinder
 from .tokenizer import ChatTokenizer, Encoded, TemplateError
 
@@ -87,7 +89,9 @@ class Preparer:
 
     def __init__(self, tokenizer: ChatTokenizer, data: Data, labels: Labels) -> None:
         self.tokenizer, self._data, self._labels = tokenizer, data, labels
-        self._spans = SpanFinder(lambda messages, tools: tokenizer.render(messages, tools))
+        self._spans = SpanFinder(
+            lambda messages, tools: tokenizer.render(messages, tools), tokenizer.inspected
+        )
 
     def prepare(self, conversations: Iterable[Conversation], audit: Audit) -> Iterator[Prepared]:
         """Prepare a stream of conversations, in order; `audit` gathers what is found.
@@ -98,11 +102,15 @@ class Preparer:
         while chunk := [Prepared(conversation) for conversation in islice(stream, CHUNK_ROWS)]:
             for prepared in chunk:
                 self._render(prepared)
+            known = len(audit.findings)
             encoded = self.tokenizer.encode([prepared.text for prepared in chunk])
             for prepared, tokens in zip(chunk, encoded, strict=True):
                 if not prepared.dropped:
-                    self._label(prepared, tokens)
+                    self._label(prepared, tokens, audit)
             self._audit([prepared for prepared in chunk if not prepared.dropped], audit)
+            by_source = {prepared.conversation.source: prepared for prepared in chunk}
+            for finding in audit.findings[known:]:
+                by_source[finding.source].findings.append(finding)
             yield from chunk
 
     def _render(self, prepared: Prepared) -> None:
@@ -118,23 +126,18 @@ class Preparer:
                 ) from None
             prepared.dropped, prepared.detail = "template_refuses", str(reason)
 
-    def _label(self, prepared: Prepared, tokens: Encoded) -> None:
+    def _label(self, prepared: Prepared, tokens: Encoded, audit: Audit) -> None:
         conversation, limit = prepared.conversation, self._data.max_length
         prepared.tokens = len(tokens.input_ids)
+        messages = conversation.messages
         try:
-            spans = self._spans.find(prepared.text, conversation.messages, conversation.tools)
+            layout = self._spans.find(prepared.text, messages, conversation.tools)
+            row = label_conversation(
+                tokens, prepared.text, messages, layout, self.tokenizer, self._labels
+            )
         except NotJudgeable as reason:
             prepared.dropped, prepared.detail = "not_judgeable", str(reason)
             return
-        row = label_conversation(
-            tokens,
-            conversation.messages,
-            spans,
-            turns=self._labels.turns,
-            header_length=len(self.tokenizer.header),
-            bos_token_id=self.tokenizer.bos_token_id,
-            added_token_ids=self.tokenizer.added_token_ids,
-        )
         if prepared.tokens > limit:
             prepared.detail = f"{prepared.tokens} tokens, data.max_length is {limit}"
             if self._data.truncation == "drop":
@@ -144,6 +147,9 @@ class Preparer:
         prepared.row = row
         if not (row.labels != IGNORE_INDEX).any():
             prepared.dropped = "no_supervised_token"
+            prepared.detail = "no answer in it is supervised by the policy in labels"
+        elif not prepared.truncated:
+            compare_with_markers(conversation, tokens, row, self.tokenizer, self._labels, audit)
 
     def _audit(self, kept: list[Prepared], audit: Audit) -> None:
         rows = []
@@ -152,8 +158,5 @@ class Preparer:
             assert row is not None
             source, messages = conversation.source, conversation.messages
             rows.append(Row(source, row.input_ids, row.labels, messages, prepared.truncated))
-        known = len(audit.findings)
-        audit_rows(rows, self.tokenizer, self._labels.turns, audit)
-        by_source = {prepared.conversation.source: prepared for prepared in kept}
-        for finding in audit.findings[known:]:
-            by_source[finding.source].findings.append(finding)
+        audit_rows(rows, self.tokenizer, self._labels, audit)
+        check_rows(rows, [prepared.text for prepared in kept], self.tokenizer, audit)

@@ -4,7 +4,9 @@ import contextlib
 import datetime
 import hashlib
 import io
+import itertools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from ..config.errors import UserError
 from ..provenance.hashing import sha256_tree, total_sha256
 from .conversation import ASSISTANT, Message
+from .inspected import inspected_constants
 from .spans import SENTINEL
 
 PROBE: list[Message] = [
@@ -53,21 +56,12 @@ class ChatTokenizer:
         self._backend = self._tokenizer.backend_tokenizer
         self._pin_clock(today)
         self.stop_token_id = self._find_stop_token()
-        if self.pad_token_id is None:
-            raise UserError(
-                f"the tokenizer in {directory} has no pad token; set 'pad_token' in its "
-                "tokenizer_config.json to a token that no text contains, not to the stop token"
-            )
+        self.pad_token_id = self._find_pad_token()
 
     @property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included: the rows that an embedding needs."""
         return len(self._tokenizer)
-
-    @property
-    def pad_token_id(self) -> int:
-        pad: int = self._tokenizer.pad_token_id
-        return pad
 
     @property
     def bos_token_id(self) -> int | None:
@@ -85,10 +79,112 @@ class ChatTokenizer:
 
     @cached_property
     def header(self) -> str:
-        """The text before an answer: what the template appends as generation prompt."""
+        """The text before an answer: what both the generation prompt and training text hold.
+
+        Some generation prompts go further than training text does (an open `<think>`), and some
+        templates always write one, asked or not.
+        """
+        prompt = self._generation_prompt()
+        lead = self.render(PROBE).partition(PROBE[1]["content"])[0]
+        if not prompt:
+            between = lead.rpartition(PROBE[0]["content"])[2]
+            asked = self.render(PROBE[:1]).rpartition(PROBE[0]["content"])[2]
+            return self._without_stop(between) if asked == between else ""
+        return next((prompt[:n] for n in range(len(prompt), 0, -1) if prompt[:n] in lead), "")
+
+    def _without_stop(self, text: str) -> str:
+        """A text between two messages without what ends the first."""
+        for stop in self.stop_tokens:
+            text = text.removeprefix(stop)
+        return text
+
+    def _generation_prompt(self) -> str:
+        """What the template appends for generation; empty when it appends nothing."""
         question = PROBE[:1]
-        closed, opened = self.render(question), self.render(question, generation_prompt=True)
-        return opened.removeprefix(closed) if opened.startswith(closed) else ""
+        closed, opened = self.encode(
+            [self.render(question), self.render(question, generation_prompt=True)]
+        )
+        pairs = zip(closed.input_ids.tolist(), opened.input_ids.tolist(), strict=False)
+        same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        return self.decode(opened.input_ids[same:].tolist())
+
+    @cached_property
+    def stop_token_ids(self) -> NDArray[np.int32]:
+        """Sorted ids of the tokens that end an answer: in the middle, at the end, after a call.
+
+        Found by rendering answers in these places; a template that refuses one has no such place.
+        """
+        call = {"name": SENTINEL.format(1), "arguments": {}}
+        calling: Message = {
+            "role": ASSISTANT,
+            "content": "",
+            "tool_calls": [{"type": "function", "id": "call00000", "function": call}],
+        }
+        result: Message = {"role": "tool", "content": "result", "tool_call_id": "call00000"}
+        found = {self._first_added(PROBE)}
+        for following in (PROBE[0], result):
+            with contextlib.suppress(TemplateError):
+                found.add(self._first_added([*PROBE, following]))
+        if self._first_added(PROBE) is not None:
+            with contextlib.suppress(TemplateError):
+                _, told, tail = self.render([PROBE[0], calling]).rpartition(SENTINEL.format(1))
+                found.add(self._added(tail)[-1] if told and self._added(tail) else None)
+        return np.array(sorted(token for token in found if token is not None), np.int32)
+
+    def _first_added(self, messages: Sequence[Message]) -> int | None:
+        """The first added token that the template writes after the answer of PROBE."""
+        added = self._added(self.render(messages).partition(PROBE[1]["content"])[2])
+        return added[0] if added else None
+
+    def _added(self, text: str) -> list[int]:
+        """Added tokens of a text but those of white space, which Gemma's tokenizer has."""
+        ids = self.encode([text])[0].input_ids
+        added = [int(token) for token in ids[np.isin(ids, self.added_token_ids)]]
+        return [token for token in added if self.decode([token]).strip()]
+
+    @cached_property
+    def stop_tokens(self) -> list[str]:
+        return self.decode_batch([[token] for token in self.stop_token_ids.tolist()])
+
+    def round_trip(self, text: str) -> str:
+        """A text as it comes back from its tokens: normalised as this tokenizer does."""
+        return self.decode(self.encode([text])[0].input_ids.tolist())
+
+    @cached_property
+    def control_tokens(self) -> re.Pattern[str]:
+        """Matches the text of any special token; nothing when there is none."""
+        special = [str(one) for one in self._tokenizer.added_tokens_decoder.values() if one.special]
+        return re.compile("|".join(map(re.escape, special)) if special else r"(?!)")
+
+    @cached_property
+    def default_system(self) -> str:
+        """What the template tells a model that is given no system turn; empty for nothing.
+
+        Three words or more before the first message, markers and names of roles left out.
+        """
+        lead = self.render(PROBE[:1]).partition(PROBE[0]["content"])[0]
+        told = self.control_tokens.sub(" ", lead)
+        words = [word for word in told.split() if word not in ("system", "user")]
+        return " ".join(words) if len(words) >= 3 else ""
+
+    @cached_property
+    def prints_date(self) -> bool:
+        """Does the template write today's date, so that tokens would change every day?"""
+        today, other = (
+            self._compiled.globals["strftime_now"],
+            datetime.date(1999, 12, 31).strftime,
+        )
+        written = self.render(PROBE)
+        try:
+            self._compiled.globals["strftime_now"] = other
+            return self.render(PROBE) != written
+        finally:
+            self._compiled.globals["strftime_now"] = today
+
+    @cached_property
+    def inspected(self) -> tuple[str, ...]:
+        """The strings that the template looks for in messages."""
+        return inspected_constants(self._template())
 
     def digests(self) -> dict[str, str]:
         """Path -> sha256 of the tokenizer's files."""
@@ -118,6 +214,26 @@ class ChatTokenizer:
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise TemplateError(" ".join(str(error).split())) from None
         return text
+
+    @cached_property
+    def has_markers(self) -> bool:
+        """Does the template say itself what is generated?"""
+        return re.search(r"\{%-?\s*generation\s*-?%\}", self._template()) is not None
+
+    def marked_spans(
+        self, messages: Sequence[Message], tools: list[Any] | None
+    ) -> list[tuple[int, int]]:
+        """Characters [start, end) that the template's `{% generation %}` blocks hold."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        _, (spans,) = render_jinja_template(
+            [list(messages)],
+            tools=tools,
+            chat_template=self._template(),
+            return_assistant_tokens_mask=True,
+            **self._tokenizer.special_tokens_map,
+        )
+        return [(int(start), int(end)) for start, end in spans]
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenise texts that already hold their special tokens; runs on all cores."""
@@ -153,21 +269,42 @@ class ChatTokenizer:
     def _pin_clock(self, today: datetime.date) -> None:
         from transformers.utils.chat_template_utils import _compile_jinja_template
 
-        compiled = _compile_jinja_template(self._template())  # cached: rendering uses this object
-        compiled.globals["strftime_now"] = today.strftime
+        self._compiled = _compile_jinja_template(self._template())  # cached: rendering uses it
+        self._compiled.globals["strftime_now"] = today.strftime
 
     def _find_stop_token(self) -> int:
-        """The first added token that the template writes after an answer."""
-        tail = self.render(PROBE).partition(PROBE[1]["content"])[2]
-        ids = self.encode([tail])[0].input_ids
-        added = ids[np.isin(ids, self.added_token_ids)]
-        if not len(added):
+        """The token after which generation ends: the one behind a last answer, if there is one."""
+        last = self._first_added(PROBE)
+        if last is None and not len(self.stop_token_ids):
+            tail = self.render(PROBE).partition(PROBE[1]["content"])[2]
             raise UserError(
                 f"the chat template of the tokenizer in {self.directory} writes no stop token "
                 f"after an answer (it writes {tail!r}): a model trained on it never stops; "
                 "let the template end each assistant turn with a special token such as <|im_end|>"
             )
-        return int(added[0])
+        return int(self.stop_token_ids[0]) if last is None else last
+
+    def _find_pad_token(self) -> int:
+        """The declared pad token, or else an added token that no conversation holds.
+
+        Padding is masked by its position, so any token serves; one named for padding comes first.
+        """
+        declared: int | None = self._tokenizer.pad_token_id
+        if declared is not None:
+            return declared
+        used = {self.bos_token_id, self._tokenizer.eos_token_id, *self.stop_token_ids.tolist()}
+        free: dict[int, str] = {
+            token: str(text)
+            for token, text in sorted(self._tokenizer.added_tokens_decoder.items())
+            if token not in used and str(text) not in self._template()
+        }
+        if not free:
+            raise UserError(
+                f"the tokenizer in {self.directory} has no pad token; set 'pad_token' in its "
+                "tokenizer_config.json to a token that no text contains, not to the stop token"
+            )
+        named = [token for token, text in free.items() if "pad" in text.lower()]
+        return min(named or free)
 
 
 def _load(directory: Path) -> Any:

@@ -74,6 +74,8 @@ Model = TinyGPTModel | CustomModel
 @dataclass(frozen=True)
 class Labels:
     turns: Literal["all", "last"]
+    supervise: list[Literal["content", "reasoning", "tool_call", "scaffold"]]
+    straddling: Literal["supervise", "mask"]
     template_date: Annotated[str, Meta(pattern=r"\A\d{4}-\d{2}-\d{2}\Z")]
 
     def __post_init__(self) -> None:

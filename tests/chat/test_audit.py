@@ -12,10 +12,12 @@ from stages.chat.labels import IGNORE_INDEX, Role
 from stages.chat.token_store import TokenRow
 from stages.chat.tokenizer import ChatTokenizer
 
+from ..settings import make_params
 from .test_labels import TWO_TURNS, label
 from .tokenizers import chat_tokenizer
 
 Labels = NDArray[np.int32]
+POLICY = make_params().labels
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def audited(
     row = label(tokenizer, messages)
     labels = corrupt(row.labels.copy(), row.input_ids)
     audit = Audit()
-    audit_rows([Row("a:1", row.input_ids, labels, messages)], tokenizer, "all", audit)
+    audit_rows([Row("a:1", row.input_ids, labels, messages)], tokenizer, POLICY, audit)
     return audit
 
 
@@ -103,15 +105,21 @@ def other_ids(labels: Labels, ids: Labels) -> Labels:
 @pytest.mark.parametrize(
     ("corrupt", "kinds"),
     [
-        (invert, {"prompt_supervised", "header_supervised", "content_masked", "stop_masked"}),
+        (
+            invert,
+            {
+                *("prompt_supervised", "header_supervised", "scaffold_differs"),
+                *("content_masked", "stop_masked"),
+            },
+        ),
         (shift_left, {"label_differs_from_input", "header_supervised", "stop_masked"}),
-        (shift_right, {"label_differs_from_input", "content_masked", "prompt_supervised"}),
+        (shift_right, {"label_differs_from_input", "content_masked", "scaffold_differs"}),
         (mask_stop, {"stop_masked"}),
         (mask_all, {"no_supervised_token", "content_masked", "stop_masked"}),
         (mask_first_of_answer, {"content_masked"}),
         (unmask_header, {"header_supervised"}),
         (unmask_user, {"prompt_supervised"}),
-        (unmask_newline_after_stop, {"prompt_supervised"}),
+        (unmask_newline_after_stop, {"scaffold_differs"}),
         (last_turn_only, {"content_masked", "stop_masked"}),
         (other_ids, {"label_differs_from_input"}),
     ],
@@ -145,7 +153,7 @@ def test_one_wrong_row_in_a_thousand_is_found(tokenizer: ChatTokenizer) -> None:
         for n in range(1000)
     ]
     audit = Audit()
-    audit_rows(rows, tokenizer, "all", audit)
+    audit_rows(rows, tokenizer, POLICY, audit)
     assert [(finding.source, finding.kind) for finding in audit.findings] == [
         ("a:617", "stop_masked")
     ]
@@ -156,7 +164,7 @@ def test_an_id_outside_the_vocabulary_is_named(tokenizer: ChatTokenizer) -> None
     ids = row.input_ids.copy()
     ids[3] = tokenizer.vocab_size
     audit = Audit()
-    audit_rows([Row("a:1", ids, row.labels, TWO_TURNS)], tokenizer, "all", audit)
+    audit_rows([Row("a:1", ids, row.labels, TWO_TURNS)], tokenizer, POLICY, audit)
     (finding,) = audit.findings
     assert (finding.kind, finding.position) == ("id_outside_vocabulary", 3)
 
@@ -165,12 +173,11 @@ def test_tokens_of_another_conversation_are_found(tokenizer: ChatTokenizer) -> N
     row = label(tokenizer, TWO_TURNS)
     said = [*TWO_TURNS[:-1], {"role": "assistant", "content": "g"}]
     audit = Audit()
-    audit_rows([Row("a:1", row.input_ids, row.labels, said)], tokenizer, "all", audit)
-    (finding,) = audit.findings
-    assert (finding.kind, finding.detail) == (
-        "answer_not_found",
-        "message 4 (assistant) is not in the row as it was said",
-    )
+    audit_rows([Row("a:1", row.input_ids, row.labels, said)], tokenizer, POLICY, audit)
+    assert [(finding.kind, finding.detail) for finding in audit.findings] == [
+        ("content_dropped", "message 4 (assistant) is not in the row as it was said"),
+        ("prompt_supervised", "tokens 'f<|im_end|>'"),
+    ]
 
 
 @pytest.mark.parametrize("length", range(20, 70, 3))
@@ -178,7 +185,7 @@ def test_a_cut_row_is_right_as_far_as_it_goes(tokenizer: ChatTokenizer, length: 
     row = label(tokenizer, TWO_TURNS).first(length)
     audit = Audit()
     cut = Row("a:1", row.input_ids, row.labels, TWO_TURNS, truncated=True)
-    audit_rows([cut], tokenizer, "all", audit)
+    audit_rows([cut], tokenizer, POLICY, audit)
     kinds = {finding.kind for finding in audit.findings}
     assert kinds <= {"no_supervised_token"}
 

@@ -15,6 +15,7 @@ from stages.chat.labels import (
 from stages.chat.spans import SpanFinder
 from stages.chat.tokenizer import ChatTokenizer
 
+from ..settings import make_params
 from .tokenizers import chat_tokenizer
 
 TWO_TURNS: list[Message] = [
@@ -35,17 +36,12 @@ def label(
     tokenizer: ChatTokenizer, messages: list[Message], turns: Literal["all", "last"] = "all"
 ) -> Labelled:
     text = tokenizer.render(messages)
-    spans = SpanFinder(lambda turns, tools: tokenizer.render(turns, tools)).find(
+    layout = SpanFinder(lambda turns, tools: tokenizer.render(turns, tools)).find(
         text, messages, None
     )
+    policy = make_params(labels__turns=turns).labels
     return label_conversation(
-        tokenizer.encode([text])[0],
-        messages,
-        spans,
-        turns=turns,
-        header_length=len(tokenizer.header),
-        bos_token_id=None,
-        added_token_ids=tokenizer.added_token_ids,
+        tokenizer.encode([text])[0], text, messages, layout, tokenizer, policy
     )
 
 

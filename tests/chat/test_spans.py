@@ -7,6 +7,7 @@ import jinja2
 import pytest
 
 from stages.chat.conversation import Message
+from stages.chat.inspected import inspected_constants
 from stages.chat.spans import NotJudgeable, SpanFinder
 
 from .tokenizers import CHATML
@@ -36,8 +37,8 @@ def find(template: str, *contents: str) -> list[str]:
         return compiled.render(messages=turns, tools=tools)
 
     text = render(messages, None)
-    spans = SpanFinder(render).find(text, messages, None)
-    return [text[span.start : span.end] for span in spans]
+    layout = SpanFinder(render, inspected_constants(template)).find(text, messages, None)
+    return [text[span.start : span.end] for span in layout.spans]
 
 
 @pytest.mark.parametrize(
@@ -59,20 +60,29 @@ def test_trimmed_contents_are_found_without_what_was_trimmed() -> None:
     assert find(TRIMMING, " s ", "\na", "b\n\n") == ["s", "a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("template", "contents", "reason"),
-    [
-        (REPEATING, ("s", "a", "b"), "repeats the content of message 0 (system)"),
-        (DROPPING, ("s", "a", "b"), "drops the content of message 0 (system)"),
-        (INSPECTING, ("s", "a", "x</think>b"), "rewrites the content of message 2 (assistant)"),
-    ],
-)
-def test_what_a_template_rewrites_is_not_judged(
-    template: str, contents: tuple[str, ...], reason: str
-) -> None:
-    with pytest.raises(NotJudgeable, match="the template ") as caught:
-        find(template, *contents)
-    assert reason in str(caught.value)
+def test_what_a_template_writes_twice_is_not_judged() -> None:
+    with pytest.raises(NotJudgeable, match="the template repeats the content of message 0"):
+        find(REPEATING, "s", "a", "b")
+
+
+def test_what_a_template_changes_is_not_judged() -> None:
+    shouting = CHATML.replace("message['content'] +", "message['content'] | upper +")
+    with pytest.raises(NotJudgeable, match=r"rewrites the content of message 0 \(system\)"):
+        find(shouting, "S", "A", "b")
+
+
+def test_a_content_that_a_template_leaves_out_has_no_span() -> None:
+    assert find(DROPPING, "s", "a", "b") == ["a", "b"]
+
+
+def test_a_template_that_looks_into_a_content_is_followed() -> None:
+    assert find(INSPECTING, "s", "a", "x</think>b") == ["s", "a", "b"]
+    assert find(INSPECTING, "s", "a", "b") == ["s", "a", "b"]
+
+
+def test_what_json_escapes_is_found_as_it_is_written() -> None:
+    quoting = "{% for m in messages %}<{{ m['content'] | tojson }}>{% endfor %}"
+    assert find(quoting, "s", 'say "a"', "b") == ["s", 'say \\"a\\"', "b"]
 
 
 def test_conversations_of_one_shape_share_one_rendering_of_sentinels() -> None:
