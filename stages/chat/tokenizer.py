@@ -254,6 +254,11 @@ class ChatTokenizer:
         texts: list[str] = self._backend.decode_batch(list(rows), skip_special_tokens=False)
         return texts
 
+    def vocabulary_entry(self, token: int) -> str | None:
+        """A token as the vocabulary spells it; None when it has no such id."""
+        entry: str | None = self._backend.id_to_token(token)
+        return entry
+
     def save(self, directory: Path) -> None:
         self._tokenizer.save_pretrained(directory)
 
