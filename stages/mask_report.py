@@ -167,9 +167,9 @@ def audit_batches(params: Params, collator: Collator, tokenizer: ChatTokenizer) 
 
 def prove_audit(params: Params, tokenizer: ChatTokenizer) -> list[Control]:
     """Corrupt a sample of the kept rows in every known way, and see what the audit says of each."""
-    stores = {DATASET / f"{split}.jsonl": TokenStore(split) for split in SPLITS}
+    stores = {split: TokenStore(split) for split in SPLITS}
     cut_at = params.data.max_length if params.data.truncation == "keep_start" else None
-    specimens = choose_specimens(stores, tokenizer, params.labels, cut_at)
+    specimens = choose_specimens(DATASET, stores, tokenizer, params.labels, cut_at)
     return run_controls(specimens, tokenizer, params.labels)
 
 

@@ -129,12 +129,12 @@ def _run_on_batches(
     tokenizer: ChatTokenizer,
     policy: Labels,
 ) -> Control:
-    """Batches of two rows, one and the next longer, so that there is padding."""
+    """Batches of two rows of unlike lengths, so that there is padding."""
     tally = _Tally(name)
     rows = sorted((one.stored for one in specimens), key=lambda row: len(row.input_ids))
-    for number in range(len(rows) - 1):
-        index = number % 2
-        pair = rows[number : number + 2][:: -1 if index else 1]
+    for number in range(len(rows) if len(rows) > 1 else 0):
+        index, other = number % 2, rows[(number + len(rows) // 2) % len(rows)]
+        pair = [other, rows[number]] if index else [rows[number], other]
         if planted := plant_in_batch(name, pair, index, tokenizer):
             audit = Audit()
             audit_collated(planted.batch, planted.rows, tokenizer, audit)

@@ -199,6 +199,6 @@ CAUSES = (
     ({"truncated_fraction"}, "answers are longer than data.max_length"),
     (
         {"controls_missed"},
-        "the audit does not see every fault in rows like these: its other checks prove nothing here",
+        "the audit does not see every fault in rows like these: its other checks prove little",
     ),
 )
