@@ -187,7 +187,6 @@ BLIND: dict[Kind, set[str]] = {
         "one system or tool token supervised",
     },
     "scaffold_differs": {
-        "labels inverted",
         "labels shifted right by one",
         "the token after a stop token supervised",
     },
