@@ -21,10 +21,12 @@ import numpy as np
 
 from .chat.audit import Audit, Kind, audit_collated
 from .chat.collator import Collator, collate
+from .chat.controls import MIN_CONTROLS, Control, run_controls
 from .chat.conversation import read_conversations
 from .chat.ingest import entropy_nats
 from .chat.labels import IGNORE_INDEX, Role
 from .chat.prepare import Accounting, Prepared, Preparer
+from .chat.specimens import choose_specimens
 from .chat.split import SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
@@ -163,6 +165,28 @@ def audit_batches(params: Params, collator: Collator, tokenizer: ChatTokenizer) 
     return audit
 
 
+def prove_audit(params: Params, tokenizer: ChatTokenizer) -> list[Control]:
+    """Corrupt a sample of the kept rows in every known way, and see what the audit says of each."""
+    stores = {split: TokenStore(split) for split in SPLITS}
+    cut_at = params.data.max_length if params.data.truncation == "keep_start" else None
+    specimens = choose_specimens(DATASET, stores, tokenizer, params.labels, cut_at)
+    return run_controls(specimens, tokenizer, params.labels)
+
+
+def controls_missed(controls: list[Control]) -> Measured:
+    """How many controls the audit did not catch; not judged when too few could be tried."""
+    missed = [control for control in controls if control.missed]
+    applied = sum(control.applied > 0 for control in controls)
+    evidence = tuple(f"{one.name}: {told}" for one in missed for told in one.missed)[
+        :FINDINGS_SHOWN
+    ]
+    if applied < MIN_CONTROLS and not missed:
+        reasons = sorted({control.reason for control in controls if control.reason})
+        why = f"{applied} controls could be tried, {MIN_CONTROLS} are needed"
+        return Measured(None, applied, f"{why}: {'; '.join(reasons)}", evidence)
+    return Measured(len(missed), applied, evidence=evidence)
+
+
 def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> None:
     """Print the first batch of training token by token, as it reaches `forward`."""
     store = TokenStore("train")
@@ -179,7 +203,7 @@ def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) 
             console.print(f"({padding} padding tokens, labels {set(labels[~real].tolist())})")
 
 
-def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
+def measure(done: Tokenised, collated: Audit, controls: list[Control]) -> dict[str, Measured]:
     """What the rules ask of the rows and of the batches."""
     accounts = done.accounting.values()
     loaded = sum(account.loaded for account in accounts)
@@ -236,10 +260,13 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
             "attention_mask_wrong",
             "label_differs_from_input",
         ),
+        "controls_missed": controls_missed(controls),
     }
 
 
-def summarise(done: Tokenised, measured: Mapping[str, Measured]) -> dict[str, Any]:
+def summarise(
+    done: Tokenised, measured: Mapping[str, Measured], controls: list[Control]
+) -> dict[str, Any]:
     """The numbers for metrics/mask_report.json."""
     train = done.accounting["train"]
     return {
@@ -254,7 +281,24 @@ def summarise(done: Tokenised, measured: Mapping[str, Measured]) -> dict[str, An
         "prompt_tokens_supervised": measured["prompt_supervised"].value,
         "answer_tokens_masked": measured["content_masked"].value,
         "stop_tokens_masked": measured["stop_masked"].value,
+        "controls_applied": sum(control.applied > 0 for control in controls),
+        "controls_caught": sum(control.applied > 0 and not control.missed for control in controls),
     }
+
+
+def describe_controls(controls: list[Control]) -> Section:
+    """The section of the page about faults that were planted to see whether the audit notices."""
+    columns = ("control", "rows", "caught", "the audit named")
+    rows = [
+        (one.name, one.applied, one.caught, ", ".join(one.kinds) or f"not tried: {one.reason}")
+        for one in controls
+    ]
+    return Section(
+        "Controls",
+        "Right rows were corrupted in these ways and audited; a row counts as caught when the "
+        "audit names it, the corrupted token, and nothing else.",
+        table=Table(columns, rows),
+    )
 
 
 def describe(params: Params, done: Tokenised) -> list[Section]:
@@ -333,9 +377,10 @@ def main(params: Params) -> None:
         )
     )
     collated = audit_batches(params, collator, tokenizer)
+    controls = prove_audit(params, tokenizer)
     print_batch_0(params, collator, tokenizer)
 
-    measured = measure(done, collated)
+    measured = measure(done, collated, controls)
     checks = judge_all(RULES, measured, binding.params, params.run.seed)
     verdict = make_verdict(
         binding,
@@ -349,8 +394,8 @@ def main(params: Params) -> None:
     publish(
         verdict,
         __doc__,
-        numbers=summarise(done, measured),
-        sections=describe(params, done),
+        numbers=summarise(done, measured, controls),
+        sections=[*describe(params, done), describe_controls(controls)],
         conversations=done.views,
     )
 
