@@ -107,15 +107,21 @@ def other_ids(labels: Labels, ids: Labels) -> Labels:
 @pytest.mark.parametrize(
     ("corrupt", "kinds"),
     [
-        (invert, {"prompt_supervised", "header_supervised", "content_masked", "stop_masked"}),
+        (
+            invert,
+            {
+                *("prompt_supervised", "header_supervised", "scaffold_differs"),
+                *("content_masked", "stop_masked"),
+            },
+        ),
         (shift_left, {"label_differs_from_input", "header_supervised", "stop_masked"}),
-        (shift_right, {"label_differs_from_input", "content_masked", "prompt_supervised"}),
+        (shift_right, {"label_differs_from_input", "content_masked", "scaffold_differs"}),
         (mask_stop, {"stop_masked"}),
         (mask_all, {"no_supervised_token", "content_masked", "stop_masked"}),
         (mask_first_of_answer, {"content_masked"}),
         (unmask_header, {"header_supervised"}),
         (unmask_user, {"prompt_supervised"}),
-        (unmask_newline_after_stop, {"prompt_supervised"}),
+        (unmask_newline_after_stop, {"scaffold_differs"}),
         (last_turn_only, {"content_masked", "stop_masked"}),
         (other_ids, {"label_differs_from_input"}),
     ],

@@ -183,10 +183,12 @@ BLIND: dict[Kind, set[str]] = {
     },
     "prompt_supervised": {
         "labels inverted",
-        "labels shifted right by one",
-        "the token after a stop token supervised",
         "one user token supervised",
         "one system or tool token supervised",
+    },
+    "scaffold_differs": {
+        "labels shifted right by one",
+        "the token after a stop token supervised",
     },
 }
 
