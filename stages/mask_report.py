@@ -286,13 +286,16 @@ def summarise(
     }
 
 
-def describe(params: Params, done: Tokenised, collated: Audit) -> list[Section]:
+def describe(
+    params: Params, done: Tokenised, collated: Audit, controls: list[Control]
+) -> list[Section]:
     """The sections of the page below the checks."""
     sampler = done.sampler
     return [
         rows_section(done.accounting, done.tokens_by_status),
         lengths_section(done.accounting, params.data),
         findings_section(done.audit, collated, sampler.views, sampler.left_out),
+        controls_section(controls),
         policy_section(params.labels, params.data),
     ]
 
@@ -343,7 +346,7 @@ def main(params: Params) -> None:
         verdict,
         __doc__,
         numbers=summarise(done, measured, controls),
-        sections=[*describe(params, done, collated), controls_section(controls)],
+        sections=describe(params, done, collated, controls),
         conversations=done.sampler.views,
     )
 

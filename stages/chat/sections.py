@@ -176,6 +176,21 @@ def _example(finding: Finding, view: TokenView | None) -> Link:
     return Link(text, f"#{view.anchor}-token-{shown.position}")
 
 
+def controls_section(controls: Sequence[Control]) -> Section:
+    """Faults that were planted to see whether the audit notices."""
+    columns = ("control", "rows", "caught", "the audit named")
+    rows = [
+        (one.name, one.applied, one.caught, ", ".join(one.kinds) or f"not tried: {one.reason}")
+        for one in controls
+    ]
+    return Section(
+        "Controls",
+        "Right rows were corrupted in these ways and audited; a row counts as caught when the "
+        "audit names it, the corrupted token, and nothing else.",
+        table=Table(columns, rows),
+    )
+
+
 def policy_section(labels: Labels, data: Data) -> Section:
     """By which settings the labels were made."""
     settings = {f"labels.{name}": value for name, value in asdict(labels).items()}
@@ -189,18 +204,3 @@ def policy_section(labels: Labels, data: Data) -> Section:
         'every message with "weight": 0.'
     )
     return Section("Policy", text, table=Table(("setting", "value"), rows))
-
-
-def controls_section(controls: list[Control]) -> Section:
-    """The section of the page about faults that were planted to see whether the audit notices."""
-    columns = ("control", "rows", "caught", "the audit named")
-    rows = [
-        (one.name, one.applied, one.caught, ", ".join(one.kinds) or f"not tried: {one.reason}")
-        for one in controls
-    ]
-    return Section(
-        "Controls",
-        "Right rows were corrupted in these ways and audited; a row counts as caught when the "
-        "audit names it, the corrupted token, and nothing else.",
-        table=Table(columns, rows),
-    )

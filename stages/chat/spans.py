@@ -25,6 +25,9 @@ SENTINEL = "qZ{}Zq"
 _SENTINEL = re.compile(r"qZ(\d+)Zq")
 REASONING_ENDS = ("</think>", "[/THINK]")
 
+PART_AS_PYTHON = ("'text': '", "'text': \"")
+"""How a list of content parts looks to a template that takes it for a text."""
+
 Render = Callable[[Sequence[Message], list[Any] | None], str]
 Kind = Literal["content", "reasoning", "call"]
 
@@ -131,7 +134,8 @@ class SpanFinder:
             if not text and not fill_empty:
                 return text
             if split and self._constants is not None and self._constants.search(text):
-                return self._fill_around_constants(index, kind, text, slots)
+                thinks = kind == "content" and not messages[index].get("reasoning_content")
+                return self._fill_around_constants(index, kind, text, slots, thinks)
             slots.append(Slot(index, kind, text))
             return SENTINEL.format(len(slots) - 1)
 
@@ -139,13 +143,16 @@ class SpanFinder:
             _fill_message(index, message, fill) for index, message in enumerate(messages)
         ], slots
 
-    def _fill_around_constants(self, index: int, kind: Kind, text: str, slots: list[Slot]) -> str:
+    def _fill_around_constants(
+        self, index: int, kind: Kind, text: str, slots: list[Slot], thinks: bool
+    ) -> str:
+        """Sentinels around the constants; `thinks`: what stands before a closing tag is reasoning."""
         assert self._constants is not None
         filled, kept = "", ""
         first = len(slots)
         for number, piece in enumerate(self._constants.split(text)):
             if number % 2 or not piece.strip():
-                if piece in REASONING_ENDS and kind == "content":
+                if piece in REASONING_ENDS and thinks:
                     slots[first:] = [replace(slot, kind="reasoning") for slot in slots[first:]]
                 filled, kept = filled + piece, kept + piece
             else:
@@ -243,6 +250,10 @@ def _take_apart(rendered: str, slots: list[Slot]) -> _Scaffold:
         if number >= len(slots) or (number in order and slots[number].kind != "call"):
             where = f"message {slots[number].index}" if number < len(slots) else "a message"
             raise NotJudgeable(f"the template repeats the content of {where}")
+        if rendered.endswith(PART_AS_PYTHON, position, match.start()):
+            raise NotJudgeable(
+                f"the template writes the parts of message {slots[number].index} as a Python list"
+            )
         pieces.append(rendered[position : match.start()])
         order.append(number)
         position = match.end()

@@ -23,6 +23,7 @@ SPECIMENS: dict[Split, int] = {"train": 36, "validation": 12}
 CANDIDATES = 512
 """Rows that are looked at, evenly spaced, beside the shortest and the longest."""
 ROWS_PER_FEATURE = 4
+BEFORE_CONTENT = (Role.SCAFFOLD, Role.REASONING)
 BUDGET = 15_000
 """Token decodes that one audit of all specimens may cost; at 2 us each, 20 audits take 0.6 s."""
 
@@ -59,7 +60,7 @@ def undecided_tokens(row: TokenRow, tokenizer: ChatTokenizer, policy: Labels) ->
     undecided = np.zeros(len(blank), bool)
     for begin in begins:
         first, last = begin, begin
-        while first and blank[first - 1] and row.roles[first - 1] == Role.SCAFFOLD:
+        while first and blank[first - 1] and row.roles[first - 1] in BEFORE_CONTENT:
             first -= 1
         while last < len(blank) and blank[last] and content[last]:
             last += 1

@@ -1,6 +1,8 @@
 """Every way to get labels wrong is found, and named at its row and token."""
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from stages.chat.labels import IGNORE_INDEX, Role
 from stages.chat.token_store import TokenRow
 from stages.chat.tokenizer import ChatTokenizer
 
-from ..settings import make_params
+from ..settings import ROOT, make_params
 from .test_labels import TWO_TURNS, label
-from .tokenizers import chat_tokenizer
+from .tokenizers import TODAY, chat_tokenizer
 
 Labels = NDArray[np.int32]
 POLICY = make_params().labels
@@ -143,6 +145,25 @@ def test_a_finding_names_the_first_wrong_token_and_counts_them(tokenizer: ChatTo
     assert inverted["stop_masked"].count == 2
     header = 2 * (1 + len("assistant\n"))
     assert inverted["header_supervised"].count == header
+
+
+def test_a_token_of_white_space_and_text_after_the_templates_own_is_judged(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "data/tokenizer", tmp_path, dirs_exist_ok=True)
+    template = tmp_path / "chat_template.jinja"
+    text = template.read_text()
+    lead = "('\\n\\n' if message['role'] == 'assistant' else '')"
+    template.write_text(text.replace("~ message['content']", f"~ {lead} ~ message['content']"))
+    tokenizer = ChatTokenizer(str(tmp_path), TODAY)
+    messages: list[Message] = [
+        {"role": "user", "content": "why"},
+        {"role": "assistant", "content": " slow scrape"},
+    ]
+    row = label(tokenizer, messages)
+    first = int(np.flatnonzero(row.roles == Role.CONTENT)[0])
+    assert tokenizer.decode([int(row.input_ids[first])]) == " slow"
+    assert audited(tokenizer, lambda labels, ids: labels, messages).findings == []
+    (finding,) = audited(tokenizer, mask_first_of_answer, messages).findings
+    assert (finding.kind, finding.position) == ("content_masked", first)
 
 
 def test_one_wrong_row_in_a_thousand_is_found(tokenizer: ChatTokenizer) -> None:

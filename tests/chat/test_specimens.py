@@ -97,9 +97,8 @@ def test_they_come_with_their_messages(tmp_path: Path, tokenizer: ChatTokenizer)
 
 
 def test_white_space_where_an_answer_begins_is_nobodys(tokenizer: ChatTokenizer) -> None:
-    text = "a\n\n b c"
-    ids = tokenizer.encode([text])[0].input_ids
-    roles = np.array([Role.USER, Role.SCAFFOLD, Role.SCAFFOLD, *[Role.CONTENT] * 4], np.uint8)
+    ids = tokenizer.encode(["a\n\n b c"])[0].input_ids
+    roles = np.array([Role.USER, Role.REASONING, Role.SCAFFOLD, *[Role.CONTENT] * 4], np.uint8)
     row = TokenRow("a:1", ids, ids, roles)
     assert undecided_tokens(row, tokenizer, POLICY).tolist() == [
         *(False, True, True, True),

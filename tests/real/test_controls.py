@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from stages.chat.audit import Audit
 from stages.chat.controls import MIN_CONTROLS, Control, run_controls
-from stages.chat.dialects import RowParser
 from stages.chat.specimens import Specimen, undecided_tokens
 from stages.chat.token_store import TokenRow
 
-from .compare import LABELS, chat_tokenizer, preparer
+from .compare import LABELS, chat_tokenizer, parsed, preparer
 from .conversations import CONVERSATIONS
 from .fetch import FetchError
 from .oracles import ORACLES
@@ -41,7 +41,7 @@ def as_table(ran: dict[str, list[Control]]) -> str:
 def specimens_of(family: str) -> list[Specimen]:
     """All conversations of which the pipeline makes a row."""
     conversations = [
-        RowParser("openai").parse({"messages": messages, "tools": tools}, name)
+        msgspec.structs.replace(parsed(messages, tools), source=name)
         for name, (messages, tools) in CONVERSATIONS.items()
     ]
     tokenizer, specimens = chat_tokenizer(family), []

@@ -58,6 +58,12 @@ def as_table(compared: dict[str, Comparison]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in line) for line in lines)
 
 
+FACTS = {
+    *("content_trimmed", "reasoning_dropped", "markers_differ", "default_system_injected"),
+    *("control_token_in_content", "ends_without_answer", "unknown_role", "open_generation_prompt"),
+}
+
+
 def as_row(family: str, found: Comparison) -> tuple[str, ...]:
     whole = [turn for turn in found.turns if turn.lossless]
     right = len(found.of("right", lossless=True))
@@ -72,9 +78,8 @@ def as_row(family: str, found: Comparison) -> tuple[str, ...]:
 
 
 def false_alarms(found: Comparison) -> list[Turn]:
-    """Right labels that the audit faults; what a template trims or leaves out is no such fault."""
-    facts = {"content_trimmed", "reasoning_dropped"}
-    return [turn for turn in found.of("right", lossless=True) if set(turn.findings) - facts]
+    """Right labels that the audit faults; what it tells of a template or of a text is no fault."""
+    return [turn for turn in found.of("right", lossless=True) if set(turn.findings) - FACTS]
 
 
 def untold_losses(found: Comparison) -> list[Turn]:

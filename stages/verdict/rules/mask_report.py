@@ -84,6 +84,7 @@ RULES = (
         "zero",
         "use a template that writes the generation prompt only when it is asked for",
         unit="rows",
+        severity="warn",
     ),
     Rule(
         "markers_differ",
@@ -241,7 +242,6 @@ CAUSES = (
     ({"calls_dropped"}, "the chat template does not write calls of tools"),
     ({"stop_missing"}, "the chat template does not end the last answer"),
     ({"double_bos"}, "both the template and the tokenizer write BOS"),
-    ({"open_generation_prompt"}, "the template writes a generation prompt behind every row"),
     ({"not_judgeable"}, "the chat template rewrites or drops what was said"),
     ({"prompt_supervised"}, "the labels cover the prompt"),
     ({"header_supervised"}, "the labels begin too early, in the header"),
