@@ -105,15 +105,24 @@ def other_ids(labels: Labels, ids: Labels) -> Labels:
 @pytest.mark.parametrize(
     ("corrupt", "kinds"),
     [
-        (invert, {"prompt_supervised", "header_supervised", "content_masked", "stop_masked"}),
+        (
+            invert,
+            {
+                "prompt_supervised",
+                "header_supervised",
+                "scaffold_differs",
+                "content_masked",
+                "stop_masked",
+            },
+        ),
         (shift_left, {"label_differs_from_input", "header_supervised", "stop_masked"}),
-        (shift_right, {"label_differs_from_input", "content_masked", "prompt_supervised"}),
+        (shift_right, {"label_differs_from_input", "content_masked", "scaffold_differs"}),
         (mask_stop, {"stop_masked"}),
         (mask_all, {"no_supervised_token", "content_masked", "stop_masked"}),
         (mask_first_of_answer, {"content_masked"}),
         (unmask_header, {"header_supervised"}),
         (unmask_user, {"prompt_supervised"}),
-        (unmask_newline_after_stop, {"prompt_supervised"}),
+        (unmask_newline_after_stop, {"scaffold_differs"}),
         (last_turn_only, {"content_masked", "stop_masked"}),
         (other_ids, {"label_differs_from_input"}),
     ],
@@ -137,6 +146,25 @@ def test_a_finding_names_the_first_wrong_token_and_counts_them(tokenizer: ChatTo
     assert inverted["stop_masked"].count == 2
     header = 2 * (1 + len("assistant\n"))
     assert inverted["header_supervised"].count == header
+
+
+def test_a_finding_has_every_stretch_of_wrong_tokens(tokenizer: ChatTokenizer) -> None:
+    inverted = {finding.kind: finding for finding in audited(tokenizer, invert).findings}
+    first, second = positions(tokenizer, Role.STOP).tolist()
+    assert inverted["stop_masked"].runs == ((first, first + 1), (second, second + 1))
+    assert inverted["content_masked"].runs == ((first - 2, first), (second - 1, second))
+    assert inverted["scaffold_differs"].runs == ((first + 1, first + 2), (second + 1, second + 2))
+
+
+def test_an_answer_outside_the_policy_is_prompt(tokenizer: ChatTokenizer) -> None:
+    row = label(tokenizer, TWO_TURNS)
+    audit = Audit()
+    last_only = make_params(labels__turns="last").labels
+    audit_rows([Row("a:1", row.input_ids, row.labels, TWO_TURNS)], tokenizer, last_only, audit)
+    assert [(finding.kind, finding.detail) for finding in audit.findings] == [
+        ("prompt_supervised", "tokens 'cd'"),
+        ("prompt_supervised", "tokens '<|im_end|>'"),
+    ]
 
 
 def test_one_wrong_row_in_a_thousand_is_found(tokenizer: ChatTokenizer) -> None:
