@@ -301,6 +301,10 @@ class Auditor:
                 f"{self._conversations[other].source} one behind the other; packed rows cannot be "
                 "judged without 'seq_lengths' or 'position_ids': write them, or do not pack"
             )
+        return self._found(row, text, match)
+
+    def _found(self, row: ForeignRow, text: str, match: Match) -> Found:
+        conversation = self._conversations[match.conversation]
         cut = self._index.is_cut(text, match)
         if cut:
             self.outcome.truncated.append(f"{conversation.source} ({row.name})")
@@ -331,7 +335,8 @@ class Auditor:
         for number, (row, text) in self._strangers.items():
             if number in by_order:
                 self._matched[number] = by_order[number]
-                found.append(Found(row, text, self._conversations[by_order[number]]))
+                match = self._index.match(text, by_order[number])
+                found.append(self._found(row, text, match))
                 continue
             self.outcome.unmatched.append(row.name)
             if len(self._known_ids(row)) < len(row.input_ids):

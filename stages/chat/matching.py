@@ -121,14 +121,19 @@ class SourceIndex:
         """
         best: tuple[tuple[int, int, int, int], Match] | None = None
         for candidate in self._candidates(text, expected):
-            places, found = place_messages(text, self._conversations[candidate].messages)
-            said = self._said[candidate]
-            if not found or found * 2 < min(said, len(text)):
+            match = self.match(text, candidate)
+            if not match.found or match.found * 2 < min(match.said, len(text)):
                 continue
-            rank = (found, -said, -min(self.used[candidate], 1), -abs(candidate - expected))
+            used, distance = min(self.used[candidate], 1), abs(candidate - expected)
+            rank = (match.found, -match.said, -used, -distance)
             if best is None or rank > best[0]:
-                best = rank, Match(candidate, places, found, said)
+                best = rank, match
         return best[1] if best else None
+
+    def match(self, text: str, conversation: int) -> Match:
+        """What `text` holds of a conversation."""
+        places, found = place_messages(text, self._conversations[conversation].messages)
+        return Match(conversation, places, found, self._said[conversation])
 
     def _candidates(self, text: str, expected: int) -> list[int]:
         votes: Counter[int] = Counter()
@@ -151,7 +156,7 @@ class SourceIndex:
         if match.is_whole:
             return False
         end = len(text.rstrip("\ufffd"))
-        if not match.places[-1].whole and match.places[-1].end >= end:
+        if match.places and not match.places[-1].whole and match.places[-1].end >= end:
             return True
         return bool(self._missing_end(text[:end], match).strip())
 
