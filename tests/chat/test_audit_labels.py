@@ -30,9 +30,9 @@ CONVERSATIONS: list[list[Message]] = [
     for number in range(8)
 ]
 QUESTION, FIRST_NEWLINE, LAST_STOP, LENGTH = 25, 54, 98, 100
-"""Of every row: a token for each byte, and one for each <|im_start|> and <|im_end|>. 19 tokens of the
-system's turn, 25 of the question (6 before its text), 22 of the answer (the 11th ends its
-header), 13 of the second question, and 11 + len("In 1900.") + 2."""
+"""Of every row: a token for each byte, one for <|im_start|>, one for <|im_end|>. 19 tokens of the
+system's turn, 25 of the question (6 before its text), 22 of the answer (the 11th ends its header),
+13 of the second question, and 11 + len("In 1900.") + 2."""
 
 Row = dict[str, list[int]]
 
