@@ -1,5 +1,5 @@
 # make repro: the whole pipeline on the data and the model that come with the repository
-# make test:  the test suite; make test-slow: the longer proofs
+# make test:  the test suite; make test-slow: the longer proofs; make test-browser: with Chromium
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
-.PHONY: repro test test-slow lint types bench lock clean
+.PHONY: repro test test-slow test-browser lint types bench lock clean
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), \
@@ -23,10 +23,13 @@ repro: $(INSTALLED)
 	dvc repro
 
 test: $(INSTALLED)
-	pytest -n 2 --dist worksteal -m "not slow and not network"
+	pytest -n 2 --dist worksteal -m "not slow and not network and not browser"
 
 test-slow: $(INSTALLED)
-	pytest -m "slow and not network"
+	pytest -n 2 --dist loadfile -m "slow and not network"
+
+test-browser: $(INSTALLED)
+	pytest -m browser
 
 lint: $(INSTALLED)
 	ruff check .

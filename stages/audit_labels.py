@@ -11,6 +11,7 @@ import csv
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chat.audit import Audit, Finding, Row, audit_rows, token_bounds
-from .chat.conversation import BadRow, Conversation, parse_conversation
+from .chat.conversation import BadRow, Conversation
+from .chat.dialects import Dialect, RowParser
 from .chat.foreign_labels import (
     LABELS,
     MASKS,
@@ -31,8 +33,10 @@ from .chat.foreign_labels import (
     read_rows,
     reading_of,
 )
+from .chat.formats import open_rows, position
+from .chat.labels import IGNORE_INDEX, ROLE_OF_MESSAGE, Role
 from .chat.matching import Match, Place, SourceIndex, fill_gaps, place_messages
-from .chat.sources import HashingReader, numbered_lines
+from .chat.sources import CODECS, FORMATS, format_of
 from .chat.spans import NotJudgeable, SpanFinder
 from .chat.tokenizer import ChatTokenizer, TemplateError
 from .config.errors import UserError
@@ -41,8 +45,9 @@ from .provenance.code import sources_sha256
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import files_below, sha256_file
 from .provenance.records import write_json
-from .report.page import Section, Table, TokenView, write_page
+from .report.page import Section, Table, write_page
 from .report.terminal import console, print_verdict, progress
+from .report.token_view import TokenFinding, TokenView
 from .verdict.judging import Measured, judge_all, overall_status, passes, rank_causes
 from .verdict.record import Binding, Verdict, make_verdict
 from .verdict.rules.audit_labels import CAUSES, NOT_COVERED, RULES
@@ -51,6 +56,7 @@ SUPERVISE = ("content", "reasoning", "tool_call", "scaffold")
 CHUNK_ROWS = 512
 MIN_MATCHED = 0.5
 """Share of the token rows that must hold a conversation of the source."""
+SOURCE_KINDS = f"{', '.join(FORMATS)}; all but Parquet also with {' or '.join(CODECS)} behind it"
 TEMPLATE_DATE = "2026-01-01"
 EVIDENCE = 20
 VIEWS = 40
@@ -67,7 +73,7 @@ class Options:
     tokenizer: Path
     turns: Literal["all", "last"] = "all"
     supervise: tuple[str, ...] = SUPERVISE[:3]
-    dialect: str = "auto"
+    dialect: Dialect | Literal["auto"] = "auto"
     report: Path | None = None
     pre_shifted: Literal["auto", "yes", "no"] = "auto"
 
@@ -123,24 +129,23 @@ class Outcome:
     outside: int = 0
 
 
-def read_source(path: Path, dialect: str) -> Sources:
+def read_source(path: Path, dialect: Dialect | Literal["auto"]) -> Sources:
     """All conversations of a file, in their order; rows that are none are named.
 
     Raises UserError for a file that is missing or empty or holds no conversation.
     """
     if not path.is_file():
         raise UserError(f"{path} (--source) does not exist or is not a file")
-    sources = Sources()
-    reader = HashingReader(path)
-    try:
-        for number, line in numbered_lines(reader, path):
-            where = f"{path.name}:{number}"
+    if not format_of(path):
+        raise UserError(f"{path} (--source) is of a kind that cannot be read; use {SOURCE_KINDS}")
+    sources, parser = Sources(), RowParser(dialect)
+    with closing(open_rows(path)) as reader:
+        for row in reader.rows():
+            where = position(path.name, row.number, reader.unit)
             try:
-                sources.conversations.append(parse_conversation(line, where))
+                sources.conversations.append(parser.parse(row.value, where))
             except BadRow as reason:
                 sources.unreadable.append(f"{where}: {reason}")
-    finally:
-        reader.close()
     if not sources.conversations:
         raise UserError(f"{path} (--source) holds no conversation: {sources.unreadable[0]}")
     return sources
@@ -434,27 +439,29 @@ class Auditor:
 
     def _view(self, one: Found, findings: Sequence[Located]) -> TokenView:
         row, labels = one.row, one.row.labels
-        roles = np.full(len(row.input_ids), "scaffold", object)
+        roles = np.full(len(row.input_ids), Role.SCAFFOLD.name.lower(), object)
         if all(finding.kind != "id_outside_vocabulary" for finding in findings):
             starts, ends, places = self._anatomy(one)
             for place in places:
-                role = str(one.conversation.messages[place.index]["role"])
+                said_by = str(one.conversation.messages[place.index]["role"])
+                role = ROLE_OF_MESSAGE.get(said_by, Role.OTHER).name.lower()
                 roles[(starts < place.end) & (ends > place.start)] = role
         at = {int(position): token for token, position in enumerate(row.positions)}
-        shown = np.full(len(row.input_ids), -100, np.int64)
+        shown = np.full(len(row.input_ids), IGNORE_INDEX, np.int64)
         shown[: len(labels)] = labels[: len(shown)]
         return TokenView(
+            anchor=f"row-{len(self.outcome.views) + 1}",
             source=f"{one.conversation.source} ({row.name})",
+            split="tokens",
+            status="cut" if one.truncated else "kept",
             tokens=[self._shown_plain(int(token)) for token in row.input_ids],
             ids=row.input_ids.tolist(),
             labels=shown.tolist(),
             roles=roles.tolist(),
             findings=[
-                {
-                    "kind": finding.kind,
-                    "position": at.get(finding.position, -1),
-                    "detail": str(finding),
-                }
+                TokenFinding(
+                    finding.kind, at.get(finding.position, -1), finding.count, str(finding)
+                )
                 for finding in findings
             ],
         )

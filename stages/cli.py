@@ -50,7 +50,7 @@ def add_audit_labels(commands: Any) -> None:
             "--tokens",
             "token rows: .jsonl (.gz, .zst), .parquet, .arrow, .safetensors, save_to_disk",
         ),
-        ("--source", "the conversations, one a line"),
+        ("--source", "the conversations, in any dialect and format that data.path may have"),
         ("--tokenizer", "directory of the tokenizer, with its chat template"),
     ):
         audit.add_argument(name, required=True, type=Path, help=what)
@@ -60,7 +60,12 @@ def add_audit_labels(commands: Any) -> None:
         default="content,reasoning,tool_call",
         help="what shall be supervised beside stop tokens (default: %(default)s); also scaffold",
     )
-    audit.add_argument("--dialect", choices=("auto", "openai"), default="auto")
+    audit.add_argument(
+        "--dialect",
+        choices=("auto", "openai", "sharegpt", "alpaca", "prompt_completion"),
+        default="auto",
+        help="of the source (default: by the keys of its first row)",
+    )
     audit.add_argument("--report", type=Path, metavar="DIR", help="write page and findings there")
     audit.add_argument(
         "--pre-shifted",

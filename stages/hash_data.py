@@ -28,10 +28,12 @@ from .chat.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
 from .chat.repeats import Rows, conflicting_answers, duplicates, split_overlap
 from .chat.sources import input_files
 from .chat.split import SPLITS, Split
+from .chat.text_audit import TextAudit, audit_texts
+from .chat.text_report import measure_texts, text_numbers, text_sections
 from .config import Params, UserError
 from .config.launch import run_stage
-from .config.schema import Data
-from .provenance.environment import PARSING_PACKAGES, software_environment
+from .config.schema import Data, DataGate
+from .provenance.environment import AUDITING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree, total_sha256
 from .report.page import Section, Table, report_directory
 from .report.publish import publish
@@ -69,10 +71,10 @@ class Dataset:
         return sum(len(getattr(record, count)) for record in self.records)
 
     def where(self, row: int) -> str:
-        """file:line of a row."""
+        """The name of a row: file:line, as a rule."""
         ends = np.cumsum([record.rows for record in self.records])
         record = self.records[int(np.searchsorted(ends, row, side="right"))]
-        return f"{record.path}:{self.keys.line[row]}"
+        return record.where(int(self.keys.line[row]))
 
 
 def find_sources(data: Data) -> list[Source]:
@@ -98,6 +100,7 @@ def read_sources(sources: list[Source], data: Data) -> list[FileRecord]:
         validation_fraction=data.validation_fraction,
         split_seed=data.split_seed,
         stop_at_bad_row=data.on_bad_row == "stop",
+        dialect=data.dialect,
     )
     with progress("bytes") as bar:
         size = sum(path.stat().st_size for path, _ in sources)
@@ -134,18 +137,33 @@ def join_shards(shards: list[dict[Split, Path]]) -> None:
 
 
 def refuse_bad_rows(records: list[FileRecord]) -> None:
-    """Raise UserError for the first line that is no conversation."""
-    bad = [(record.path, line, reason) for record in records for line, reason in record.bad_rows]
+    """Raise UserError for the first row that is no conversation."""
+    bad = [(record.where(row), reason) for record in records for row, reason in record.bad_rows]
     if bad:
-        path, line, reason = bad[0]
+        where, reason = bad[0]
         raise UserError(
-            f"{path}:{line}: {reason}; mend the line, or set data.on_bad_row to 'report' to leave "
+            f"{where}: {reason}; mend the row, or set data.on_bad_row to 'report' to leave "
             "such rows out and have them counted and named"
         )
 
 
 def find_repeats(keys: RowKeys) -> Repeats:
     return Repeats(duplicates(keys), conflicting_answers(keys), split_overlap(keys))
+
+
+def audit(keys: RowKeys, repeats: Repeats, gate: DataGate) -> TextAudit:
+    """What the texts say, beyond the keys of their rows."""
+    with progress("rows") as bar:
+        task = bar.add_task("auditing texts", total=2 * len(keys))
+        return audit_texts(
+            DATASET,
+            keys.split,
+            repeats.duplicates[0],
+            similarity=gate.near_duplicate_similarity,
+            leaked_share=gate.leaked_ngram_share,
+            script_share=gate.rare_script_share,
+            advance=partial(bar.advance, task),
+        )
 
 
 def measure(dataset: Dataset, repeats: Repeats) -> dict[str, Measured]:
@@ -158,11 +176,11 @@ def measure(dataset: Dataset, repeats: Repeats) -> dict[str, Measured]:
         return tuple(f"{dataset.where(row)} {words} {dataset.where(other)}" for row, other in shown)
 
     bad = [
-        f"{record.path}:{line}: {reason}"
+        f"{record.where(row)}: {reason}"
         for record in dataset.records
-        for line, reason in record.bad_rows
+        for row, reason in record.bad_rows
     ]
-    empty = [f"{record.path}:{line}" for record in dataset.records for line in record.empty_answers]
+    empty = [record.where(row) for record in dataset.records for row in record.empty_answers]
     repeated, conflicting, leaked = repeats.duplicates, repeats.conflicts, repeats.overlap
     return {
         "data_sha256": Measured(dataset.sha256, n=len(dataset.records)),
@@ -202,13 +220,15 @@ def measure_baselines() -> dict[str, float]:
     }
 
 
-def list_findings(dataset: Dataset, repeats: Repeats) -> Iterator[tuple[str, str, str]]:
+def list_findings(
+    dataset: Dataset, repeats: Repeats, texts: TextAudit
+) -> Iterator[tuple[str, str, str]]:
     """(kind, file:line, detail) of every finding."""
     for record in dataset.records:
-        for line, reason in record.bad_rows:
-            yield "unreadable_row", f"{record.path}:{line}", reason
-        for line in record.empty_answers:
-            yield "empty_answer", f"{record.path}:{line}", "an assistant turn says nothing"
+        for number, reason in record.bad_rows:
+            yield "unreadable_row", record.where(number), reason
+        for number in record.empty_answers:
+            yield "empty_answer", record.where(number), "an assistant turn says nothing"
     for kind, (rows, others) in {
         "duplicate": repeats.duplicates,
         "conflicting_answer": repeats.conflicts,
@@ -216,20 +236,23 @@ def list_findings(dataset: Dataset, repeats: Repeats) -> Iterator[tuple[str, str
     }.items():
         for row, other in zip(rows, others, strict=True):
             yield kind, dataset.where(row), dataset.where(other)
+    for kind, found in texts.findings.items():
+        for source, detail in found:
+            yield kind, source, detail
 
 
-def write_findings(dataset: Dataset, repeats: Repeats) -> Counter[str]:
+def write_findings(dataset: Dataset, repeats: Repeats, texts: TextAudit) -> Counter[str]:
     """Write findings.csv (the first FINDINGS_WRITTEN); return how many there are of each kind."""
     counts: Counter[str] = Counter()
     path = report_directory("hash_data") / "findings.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kind", "source", "detail"))
-        for finding in list_findings(dataset, repeats):
+        for finding in list_findings(dataset, repeats, texts):
             counts[finding[0]] += 1
             if counts.total() <= FINDINGS_WRITTEN:
                 writer.writerow(finding)
-    return counts
+    return counts | texts.counts
 
 
 def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) -> list[Section]:
@@ -242,6 +265,7 @@ def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) ->
     files = [
         (
             record.path,
+            record.dialect,
             record.rows,
             len(record.bad_rows),
             record.blank_lines,
@@ -250,7 +274,7 @@ def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) ->
         )
         for record in dataset.records
     ]
-    columns = ("file", "rows", "bad rows", "blank lines", "bytes", "sha256")
+    columns = ("file", "dialect", "rows", "bad rows", "blank lines", "bytes", "sha256")
     listed = f"findings.csv lists the first {FINDINGS_WRITTEN}" if counts else "None."
     baselines = (
         "Exact match on validation without a model, over at most "
@@ -277,7 +301,7 @@ def describe(dataset: Dataset, counts: Counter[str], numbers: dict[str, Any]) ->
 
 
 def main(params: Params) -> None:
-    binding = bind("hash_data", software_environment(PARSING_PACKAGES))
+    binding = bind("hash_data", software_environment(AUDITING_PACKAGES))
     sources = find_sources(params.data)
     records = read_sources(sources, params.data)
     if params.data.on_bad_row == "stop":
@@ -286,8 +310,9 @@ def main(params: Params) -> None:
     keys = RowKeys.concatenate([record.take_keys() for record in records])
     dataset = Dataset(records, keys, total_sha256(inputs.values()))
     repeats = find_repeats(keys)
+    texts = audit(keys, repeats, params.gates.data)
 
-    measured = measure(dataset, repeats)
+    measured = measure(dataset, repeats) | measure_texts(texts)
     checks = judge_all(RULES, measured, binding.params)
     status = overall_status(checks, RULES)
     verdict = make_verdict(
@@ -309,10 +334,12 @@ def main(params: Params) -> None:
         "conflicting_answers": len(repeats.conflicts[0]),
         "split_overlap": len(repeats.overlap[0]),
         "answer_entropy": entropy_nats(np.sum([record.answer_bytes for record in records], axis=0)),
+        **text_numbers(texts),
         **measure_baselines(),
     }
-    counts = write_findings(dataset, repeats)
-    publish(verdict, __doc__, numbers=numbers, sections=describe(dataset, counts, numbers))
+    counts = write_findings(dataset, repeats, texts)
+    sections = [*describe(dataset, counts, numbers), *text_sections(texts)]
+    publish(verdict, __doc__, numbers=numbers, sections=sections)
     console.print(f"sha256 of the data: {dataset.sha256}", markup=False)
 
 

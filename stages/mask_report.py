@@ -25,6 +25,8 @@ from .chat.conversation import read_conversations
 from .chat.ingest import entropy_nats
 from .chat.labels import IGNORE_INDEX, Role
 from .chat.prepare import Accounting, Prepared, Preparer
+from .chat.sampling import Sampler
+from .chat.sections import findings_section, lengths_section, policy_section, rows_section
 from .chat.split import SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
@@ -34,8 +36,7 @@ from .config.launch import run_stage
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
-from .report.page import Section, Table, TokenView, report_directory
-from .report.plots import draw_histogram
+from .report.page import Section, report_directory
 from .report.publish import publish, publish_blocked
 from .report.terminal import console, print_tokens, progress
 from .training.order import BatchOrder
@@ -44,26 +45,38 @@ from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
 
 DATASET = Path("artifacts/dataset")
-HISTOGRAM_BINS = 40
+ODDITIES: tuple[Kind, ...] = (
+    "markers_differ",
+    "double_bos",
+    "open_generation_prompt",
+    "unknown_role",
+    "ends_without_answer",
+    "default_system_injected",
+    "control_token_in_content",
+)
 FINDINGS_SHOWN = 20
 
 
 @dataclass
 class Tokenised:
-    """What became of a data set: accounting by split, the audit, some rows to look at."""
+    """What became of a data set: accounting by split, the audit, some rows to look at.
+
+    tokens_by_status: rendered tokens, before any cut, by status of their rows.
+    """
 
     accounting: dict[Split, Accounting]
+    sampler: Sampler
     audit: Audit = field(default_factory=Audit)
-    views: list[TokenView] = field(default_factory=list)
+    tokens_by_status: Counter[str] = field(default_factory=Counter)
 
 
 def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
     """Write artifacts/tokens/ and rows.csv. `rows` is how many conversations there are."""
     shutil.rmtree(TOKENS, ignore_errors=True)
     empty = np.zeros(tokenizer.vocab_size, np.int64)
-    done = Tokenised({split: Accounting(empty.copy()) for split in SPLITS})
-    preparer = Preparer(tokenizer, params.data, params.labels)
     sampler = Sampler(params.gates.mask.report_rows, rows, tokenizer)
+    done = Tokenised({split: Accounting(empty.copy()) for split in SPLITS}, sampler)
+    preparer = Preparer(tokenizer, params.data, params.labels)
     table = report_directory("mask_report") / "rows.csv"
     with table.open("w", encoding="utf-8", newline="") as file, progress("rows") as bar:
         writer = csv.writer(file, lineterminator="\n")
@@ -76,8 +89,8 @@ def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
                 for prepared in preparer.prepare(conversations, done.audit):
                     done.accounting[split].add(prepared)
                     writer.writerow(count_roles(prepared, split))
-                    if view := sampler.look_at(prepared):
-                        done.views.append(view)
+                    done.tokens_by_status[prepared.status] += prepared.tokens
+                    sampler.look_at(prepared, split)
                     if prepared.row is not None and not prepared.dropped:
                         store.append(prepared.conversation.source, prepared.row)
                     bar.advance(task)
@@ -93,37 +106,6 @@ def count_roles(prepared: Prepared, split: Split) -> tuple[Any, ...]:
     findings = "; ".join(finding.kind for finding in prepared.findings) or prepared.detail
     head = (prepared.conversation.source, split, prepared.status, prepared.tokens, supervised)
     return (*head, *roles[1:].tolist(), findings)
-
-
-class Sampler:
-    """Chooses rows for the page: evenly spaced ones, and the first with findings."""
-
-    def __init__(self, wanted: int, rows: int, tokenizer: ChatTokenizer) -> None:
-        self._stride = max(math.ceil(rows / wanted), 1)
-        self._faulty_left = wanted
-        self._seen = 0
-        self._tokenizer = tokenizer
-
-    def look_at(self, prepared: Prepared) -> TokenView | None:
-        chosen = self._seen % self._stride == 0
-        self._seen += 1
-        if prepared.findings and self._faulty_left:
-            self._faulty_left -= 1
-            chosen = True
-        row = prepared.row
-        if row is None or not chosen:
-            return None
-        return TokenView(
-            source=prepared.conversation.source,
-            tokens=self._tokenizer.decode_batch([[token] for token in row.input_ids.tolist()]),
-            ids=row.input_ids.tolist(),
-            labels=row.labels.tolist(),
-            roles=[Role(role).name.lower() for role in row.roles],
-            findings=[
-                {"kind": finding.kind, "position": finding.position, "detail": finding.detail}
-                for finding in prepared.findings
-            ],
-        )
 
 
 def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
@@ -146,8 +128,13 @@ def collated_arrays(
     return {name: batch[name].numpy() for name in wanted}
 
 
-def audit_batches(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> Audit:
-    """Audit the first epoch of training batches, then all validation batches."""
+def audit_batches(
+    params: Params, collator: Collator, tokenizer: ChatTokenizer, sampler: Sampler
+) -> Audit:
+    """Audit the first epoch of training batches, then all validation batches.
+
+    Rows that the collator changed go to `sampler` with the labels that they have then.
+    """
     audit = Audit()
     train, validation = (TokenStore(split) for split in SPLITS)
     size = params.train.per_device_train_batch_size
@@ -155,11 +142,15 @@ def audit_batches(params: Params, collator: Collator, tokenizer: ChatTokenizer) 
         list(range(start, min(start + size, len(validation))))
         for start in range(0, len(validation), size)
     )
-    for store, batches in ((train, training_batches(params, len(train))), (validation, held_out)):
+    work = (train, training_batches(params, len(train))), (validation, held_out)
+    for split, (store, batches) in zip(SPLITS, work, strict=True):
         for indices in batches:
             rows = store.rows(indices)
             batch = collated_arrays(collator, rows, tokenizer.pad_token_id)
+            known = len(audit.findings)
             audit_collated(batch, rows, tokenizer, audit)
+            if audit.findings[known:]:
+                sampler.look_at_batch(rows, split, batch, audit.findings[known:])
     return audit
 
 
@@ -210,6 +201,7 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
         "scaffold_differs": count(rows, rows.must_mask, "scaffold_differs"),
         "stop_masked": count(rows, rows.must_supervise, "stop_masked"),
         "stop_missing": count(rows, rows.rows, "stop_missing"),
+        **{kind: count(rows, rows.rows, kind) for kind in ODDITIES},
         "content_trimmed": count(rows, rows.rows, "content_trimmed"),
         "reasoning_dropped": count(rows, rows.rows, "reasoning_dropped"),
         "label_differs": count(rows, rows.must_supervise, "label_differs_from_input"),
@@ -257,51 +249,14 @@ def summarise(done: Tokenised, measured: Mapping[str, Measured]) -> dict[str, An
     }
 
 
-def describe(params: Params, done: Tokenised) -> list[Section]:
+def describe(params: Params, done: Tokenised, collated: Audit) -> list[Section]:
     """The sections of the page below the checks."""
-    reasons = sorted({why for account in done.accounting.values() for why in account.dropped})
-    columns = (
-        "split",
-        "loaded",
-        "rendered",
-        *reasons,
-        "kept",
-        "of these cut",
-        "tokens",
-        "supervised",
-    )
-    funnel = [
-        (
-            split,
-            account.loaded,
-            account.rendered,
-            *(account.dropped[reason] for reason in reasons),
-            account.kept,
-            account.truncated,
-            account.tokens_kept,
-            account.tokens_supervised,
-        )
-        for split, account in done.accounting.items()
-    ]
-    lengths = Counter[int]()
-    for account in done.accounting.values():
-        lengths += account.lengths
-    counts, edges = np.histogram(list(lengths), bins=HISTOGRAM_BINS, weights=list(lengths.values()))
-    chart = draw_histogram(
-        "Length of rendered rows", counts.tolist(), edges.tolist(), "tokens", "rows"
-    )
-    policy = (
-        f"Supervised: the content and stop token of {params.labels.turns} assistant turns; all "
-        f"else is masked. A template that asks for the date is told {params.labels.template_date}."
-    )
+    sampler = done.sampler
     return [
-        Section("Policy", policy),
-        Section(
-            "Where every row went",
-            "rows.csv has a line for each row, with its status and its tokens by role.",
-            table=Table(columns, funnel),
-        ),
-        Section("Lengths", f"data.max_length is {params.data.max_length}.", charts=[chart]),
+        rows_section(done.accounting, done.tokens_by_status),
+        lengths_section(done.accounting, params.data),
+        findings_section(done.audit, collated, sampler.views, sampler.left_out),
+        policy_section(params.labels, params.data),
     ]
 
 
@@ -332,7 +287,7 @@ def main(params: Params) -> None:
             tokenizer=tokenizer.identity(),
         )
     )
-    collated = audit_batches(params, collator, tokenizer)
+    collated = audit_batches(params, collator, tokenizer, done.sampler)
     print_batch_0(params, collator, tokenizer)
 
     measured = measure(done, collated)
@@ -350,8 +305,8 @@ def main(params: Params) -> None:
         verdict,
         __doc__,
         numbers=summarise(done, measured),
-        sections=describe(params, done),
-        conversations=done.views,
+        sections=describe(params, done, collated),
+        conversations=done.sampler.views,
     )
 
 

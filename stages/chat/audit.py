@@ -7,6 +7,7 @@ policy in `labels` says of each answer. What differs is named token by token.
 
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +40,20 @@ Kind = Literal[
     "content_trimmed",
     "reasoning_dropped",
     "call_dropped",
+    "markers_differ",
+    "double_bos",
+    "open_generation_prompt",
+    "ends_without_answer",
+    "unknown_role",
+    "default_system_injected",
+    "control_token_in_content",
     "collated_tokens_differ",
     "padding_supervised",
     "attention_mask_wrong",
 ]
+
+
+_BLANK = re.compile(r"\s*")
 
 
 class Want(IntEnum):
@@ -286,22 +297,22 @@ class _Reader:
             lead_end = told if told else body
             bounds = [(body, lead_end, lead), (lead_end, stop, tail)]
         else:
-            blank = len(form) - len(form.lstrip()) if start > body else 0
-            bounds = [(body, start, lead), (start + blank, end, Want.CONTENT), (end, stop, tail)]
-            if blank:  # white space of the template, or of the answer: nobody can tell
-                self._free.append((start, start + blank))
+            margin = len(form) - len(form.lstrip()) if start > body else 0
+            bounds = [(body, start, lead), (start + margin, end, Want.CONTENT), (end, stop, tail)]
+            if margin:  # white space of the template, or of the answer: nobody can tell
+                self._free.append((start, start + margin))
         bounds = [(header, body, Want.HEADER), *bounds]
-        bounds.append((stop, stop + len(stop_text), Want.STOP))
+        behind = stop + len(stop_text)
+        blank = _BLANK.match(self._text, behind)
+        assert blank is not None
+        bounds.append((stop, behind, Want.STOP))
         for first, last, want in bounds:
             supervised = index in self._chosen and self._is_supervised(want)
             self._parts.append(Part(first, last, want, supervised))
+        self._parts.append(Part(behind, blank.end(), Want.SCAFFOLD, False))
         if not stop_text and not (self._row.truncated and stop >= len(self._text)):
             self._report("stop_missing", f"no stop token ends message {index} ({ASSISTANT})")
-        self._position = stop + len(stop_text)
-        rest = self._text[self._position :]
-        if stop_text and (blank := len(rest) - len(rest.lstrip())):
-            after = Part(self._position, self._position + blank, Want.SCAFFOLD, False)
-            self._parts.append(after)
+        self._position = behind
 
     def _is_supervised(self, want: Want) -> bool:
         return want == Want.STOP or NAME_IN_POLICY.get(want) in self._named
@@ -339,11 +350,14 @@ class _Reader:
         """(start of the header, its end, start of the content, the content as it stands)."""
         if has_calls and not said:
             return self._find_header()
+        next_header = self._text.find(self._tokenizer.header, self._position)
         best: tuple[int, int, int, str] | None = None
         stops = [""] if has_calls else self._tokenizer.stop_tokens
         for form in _forms(said, self._tokenizer):
             for stop in stops:
                 place = self._find_form(form, stop, begin, after_tool)
+                if place and place[0] == next_header:
+                    return place
                 if place and (best is None or place[2] < best[2]):
                     best = place
         return best if best is not None else self._find_unfinished(said)

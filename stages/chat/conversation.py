@@ -1,6 +1,7 @@
-"""One conversation: parsed from a line of a file, normalised, and known by what it says.
+"""One conversation: normalised, and known by what it says.
 
-The form is OpenAI's: `{"messages": [{"role": ..., "content": ...}, ...], "tools": [...]}`.
+The form is OpenAI's: `{"messages": [{"role": ..., "content": ...}, ...], "tools": [...]}`; rows of
+other dialects are turned into it.
 """
 
 import hashlib
@@ -10,22 +11,13 @@ from typing import Any
 
 import msgspec
 
-MESSAGE_KEYS = (
-    "role",
-    "content",
-    "name",
-    "tool_calls",
-    "tool_call_id",
-    "reasoning_content",
-    "weight",
-)
 ASSISTANT = "assistant"
 
 Message = dict[str, Any]
 
 
 class BadRow(ValueError):
-    """A line that is no conversation; the text says why, without file and line."""
+    """A row that is no conversation; the text says why, without file and line."""
 
 
 class Conversation(msgspec.Struct, omit_defaults=True):
@@ -35,46 +27,6 @@ class Conversation(msgspec.Struct, omit_defaults=True):
     source: str
     messages: list[Message]
     tools: list[Any] | None = None
-
-
-def parse_conversation(line: bytes, source: str) -> Conversation:
-    """Parse one line of JSON. Raises BadRow, whose text is the reason."""
-    try:
-        row = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
-        raise BadRow(_reason(line, error)) from None
-    if not isinstance(row, dict):
-        raise BadRow(f"must be a JSON object with 'messages', is {type(row).__name__}")
-    messages = row.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRow("has no 'messages' (a list of at least one message)")
-    normalised = [_normalise(message, index) for index, message in enumerate(messages)]
-    tools = row.get("tools") or None
-    if tools is not None and not isinstance(tools, list):
-        raise BadRow(f"'tools' must be a list, is {type(tools).__name__}")
-    return Conversation(content_key(normalised, tools).hex(), source, normalised, tools)
-
-
-def _reason(line: bytes, error: msgspec.DecodeError) -> str:
-    try:
-        line.decode()
-    except UnicodeDecodeError as wrong:
-        return f"not UTF-8 (byte {wrong.start} of the line is 0x{line[wrong.start]:02x})"
-    return f"not valid JSON ({error})"
-
-
-def _normalise(message: Any, index: int) -> Message:
-    if not isinstance(message, dict):
-        raise BadRow(f"message {index} must be an object, is {type(message).__name__}")
-    if not isinstance(message.get("role"), str) or not message["role"]:
-        raise BadRow(f"message {index} has no 'role'")
-    content = message.get("content")
-    if content is not None and not isinstance(content, str | list):
-        raise BadRow(f"message {index}: 'content' must be text, is {type(content).__name__}")
-    if content is None and not message.get("tool_calls"):
-        raise BadRow(f"message {index} ({message['role']}) has no 'content'")
-    kept = {key: message[key] for key in MESSAGE_KEYS if message.get(key) is not None}
-    return {"role": kept["role"], "content": "", **kept}  # templates test a content, not its key
 
 
 def content_key(messages: list[Message], tools: list[Any] | None = None) -> bytes:

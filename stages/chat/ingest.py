@@ -7,9 +7,10 @@ and leaks between the splits of millions of rows afterwards.
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -22,10 +23,10 @@ from .conversation import (
     content_key,
     first_answer,
     is_empty_answer,
-    parse_conversation,
     prompt_key,
 )
-from .sources import HashingReader, numbered_lines
+from .dialects import Dialect, RowParser
+from .formats import Unit, open_rows, position
 from .split import SPLITS, Split, split_of
 
 PROGRESS_ROWS = 2048
@@ -35,7 +36,8 @@ PROGRESS_ROWS = 2048
 class RowKeys:
     """Flat arrays over rows; a key of 16 bytes is two columns of uint64.
 
-    content, prompt: uint64 [rows, 2]; answer: uint64 [rows] (first answer); line: uint32 [rows];
+    content, prompt: uint64 [rows, 2]; answer: uint64 [rows] (first answer); line: uint32 [rows]
+    (or item, see FileRecord.unit);
     split: uint8 [rows], an index into SPLITS.
     """
 
@@ -61,9 +63,14 @@ COLUMNS = ("content", "prompt", "answer", "line", "split")
 
 @dataclass
 class FileRecord:
-    """What one input file held. `answer_bytes` counts each byte value in assistant turns."""
+    """What one input file held. `answer_bytes` counts each byte value in assistant turns.
+
+    dialect: of its rows, empty when none of them fits one; unit: what its rows are numbered by.
+    """
 
     path: str
+    dialect: str = ""
+    unit: Unit = "line"
     sha256: str = ""
     size: int = 0
     blank_lines: int = 0
@@ -74,6 +81,10 @@ class FileRecord:
     answer_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
     keys: RowKeys | None = None
     rows: int = 0
+
+    def where(self, number: int) -> str:
+        """The name of a row: file:line, as a rule."""
+        return position(self.path, number, self.unit)
 
     def take_keys(self) -> RowKeys:
         """Hand the keys over, so that they can be freed when their new owner is done with them."""
@@ -115,48 +126,48 @@ def ingest_file(
     validation_fraction: float,
     split_seed: int,
     stop_at_bad_row: bool,
+    dialect: Dialect | Literal["auto"] = "auto",
     advance: Callable[[int], None] = lambda size: None,
 ) -> FileRecord:
     """Read `path` once; append its conversations to `split_paths`, normalised, one a line.
 
     fixed_split: the split of every row, or None to split by content.
-    stop_at_bad_row: end at the first line that is no conversation (the record then names it).
+    stop_at_bad_row: end at the first row that is no conversation (the record then names it).
     advance: told the number of input bytes passed since the last call.
     """
-    record = FileRecord(path.as_posix(), size=path.stat().st_size)
     columns = _KeyColumns()
     encoder = msgspec.json.Encoder()
-    reader = HashingReader(path)
+    parser = RowParser(dialect)
     with ExitStack() as stack:
-        stack.enter_context(reader)
+        reader = stack.enter_context(closing(open_rows(path)))
+        record = FileRecord(path.as_posix(), size=path.stat().st_size)
         outputs = {split: stack.enter_context(out.open("ab")) for split, out in split_paths.items()}
-        last_line, pending = 0, 0
-        for number, line in numbered_lines(reader, path):
-            record.blank_lines += number - last_line - 1
-            last_line, pending = number, pending + len(line) + 1
-            if number % PROGRESS_ROWS == 0:
-                advance(pending)
-                pending = 0
+        told = 0
+        for count, row in enumerate(reader.rows(), start=1):
+            if count % PROGRESS_ROWS == 0:
+                advance(reader.passed() - told)
+                told = reader.passed()
             try:
-                conversation = parse_conversation(line, f"{record.path}:{number}")
+                conversation = parser.parse(row.value, row.source)
             except BadRow as reason:
-                record.bad_rows.append((number, str(reason)))
+                record.bad_rows.append((row.number, str(reason)))
                 if stop_at_bad_row:
                     break
                 continue
             prompt = prompt_key(conversation)
             split = fixed_split or split_of(prompt, validation_fraction, split_seed)
-            columns.append(conversation, prompt, number, split)
-            _count_turns(record, conversation, number)
+            columns.append(conversation, prompt, row.number, split)
+            _count_turns(record, conversation, row.number)
             outputs[split].write(encoder.encode(conversation) + b"\n")
-        advance(pending)
-        record.sha256 = reader.hexdigest()
+        advance(reader.passed() - told)
+        record.sha256, record.blank_lines = reader.hexdigest(), reader.blank_lines
+        record.dialect, record.unit = parser.dialect or "", reader.unit
     record.keys = columns.freeze()
     record.rows = len(record.keys)
     return record
 
 
-def _count_turns(record: FileRecord, conversation: Conversation, line: int) -> None:
+def _count_turns(record: FileRecord, conversation: Conversation, number: int) -> None:
     for message in conversation.messages:
         content = message.get("content")
         text = content if isinstance(content, str) else ""
@@ -166,7 +177,7 @@ def _count_turns(record: FileRecord, conversation: Conversation, line: int) -> N
             spoken = np.frombuffer(text.encode(), np.uint8)
             record.answer_bytes += np.bincount(spoken, minlength=256)
     if any(map(is_empty_answer, conversation.messages)):
-        record.empty_answers.append(line)
+        record.empty_answers.append(number)
 
 
 def entropy_nats(counts: NDArray[np.int64]) -> float:

@@ -5,6 +5,7 @@ always is. `labels.turns: last` supervises only the last turn; a message with `"
 supervised.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -118,7 +119,7 @@ def _turns(spans: Sequence[Span]) -> list[tuple[int, int]]:
         for number in range(len(spans))
         if not number or spans[number].index != spans[number - 1].index
     ]
-    return list(zip(starts, [*starts[1:], len(spans)], strict=True))
+    return list(itertools.pairwise([*starts, len(spans)]))
 
 
 class _Labeller:
@@ -131,6 +132,7 @@ class _Labeller:
         self._text, self._tokenizer = text, tokenizer
         self._supervise = {Role[name.upper()] for name in policy.supervise}
         self._mask_straddling = policy.straddling == "mask"
+        self._is_stop = np.isin(self._ids, tokenizer.stop_token_ids)
         self._roles = np.full(len(self._ids), Role.SCAFFOLD, np.uint8)
         self._supervised = np.zeros(len(self._ids), bool)
         self._straddling: list[NDArray[np.int64]] = []
@@ -188,7 +190,7 @@ class _Labeller:
         """The token that ends the turn whose text ends at `end`."""
         first = int(np.searchsorted(self._starts, end))
         limit = int(np.searchsorted(self._starts, following))
-        stops = np.flatnonzero(np.isin(self._ids[first:limit], self._tokenizer.stop_token_ids))
+        stops = np.flatnonzero(self._is_stop[first:limit])
         return first + int(stops[0]) if len(stops) else None
 
     def _mask_across(self, body: int) -> None:

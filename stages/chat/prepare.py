@@ -14,6 +14,8 @@ from ..config.schema import Data, Labels
 from .audit import Audit, Finding, Row, audit_rows
 from .conversation import Conversation
 from .labels import IGNORE_INDEX, Labelled, label_conversation
+from .markers import compare_with_markers
+from .row_checks import check_rows
 from .spans import NotJudgeable, SpanFinder
 from .tokenizer import ChatTokenizer, Encoded, TemplateError
 
@@ -100,11 +102,15 @@ class Preparer:
         while chunk := [Prepared(conversation) for conversation in islice(stream, CHUNK_ROWS)]:
             for prepared in chunk:
                 self._render(prepared)
+            known = len(audit.findings)
             encoded = self.tokenizer.encode([prepared.text for prepared in chunk])
             for prepared, tokens in zip(chunk, encoded, strict=True):
                 if not prepared.dropped:
-                    self._label(prepared, tokens)
+                    self._label(prepared, tokens, audit)
             self._audit([prepared for prepared in chunk if not prepared.dropped], audit)
+            by_source = {prepared.conversation.source: prepared for prepared in chunk}
+            for finding in audit.findings[known:]:
+                by_source[finding.source].findings.append(finding)
             yield from chunk
 
     def _render(self, prepared: Prepared) -> None:
@@ -120,7 +126,7 @@ class Preparer:
                 ) from None
             prepared.dropped, prepared.detail = "template_refuses", str(reason)
 
-    def _label(self, prepared: Prepared, tokens: Encoded) -> None:
+    def _label(self, prepared: Prepared, tokens: Encoded, audit: Audit) -> None:
         conversation, limit = prepared.conversation, self._data.max_length
         prepared.tokens = len(tokens.input_ids)
         messages = conversation.messages
@@ -141,6 +147,9 @@ class Preparer:
         prepared.row = row
         if not (row.labels != IGNORE_INDEX).any():
             prepared.dropped = "no_supervised_token"
+            prepared.detail = "no answer in it is supervised by the policy in labels"
+        elif not prepared.truncated:
+            compare_with_markers(conversation, tokens, row, self.tokenizer, self._labels, audit)
 
     def _audit(self, kept: list[Prepared], audit: Audit) -> None:
         rows = []
@@ -149,8 +158,5 @@ class Preparer:
             assert row is not None
             source, messages = conversation.source, conversation.messages
             rows.append(Row(source, row.input_ids, row.labels, messages, prepared.truncated))
-        known = len(audit.findings)
         audit_rows(rows, self.tokenizer, self._labels, audit)
-        by_source = {prepared.conversation.source: prepared for prepared in kept}
-        for finding in audit.findings[known:]:
-            by_source[finding.source].findings.append(finding)
+        check_rows(rows, [prepared.text for prepared in kept], self.tokenizer, audit)

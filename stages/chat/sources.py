@@ -1,20 +1,16 @@
-"""Input files: found, streamed line by line, and hashed in the same pass."""
+"""Input files: found by their kind, and hashed as they are read."""
 
 import hashlib
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..config.errors import UserError
 from ..config.load import PIPELINE_FILE, stage_deps
-from ..provenance.hashing import CHUNK_BYTES, files_below
+from ..provenance.hashing import files_below
 
-SUFFIXES = (".jsonl",)
-BYTE_ORDER_MARKS = {
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
-UTF8_MARK = b"\xef\xbb\xbf"
+TEXT_FORMATS = (".jsonl", ".ndjson", ".json", ".csv")
+FORMATS = (*TEXT_FORMATS, ".parquet")
+CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def input_files(location: str, key: str) -> list[Path]:
@@ -39,20 +35,34 @@ def input_files(location: str, key: str) -> list[Path]:
     if not files:
         raise UserError(f"{path} ({key}) holds no file")
     for file in files:
-        if file.suffix not in SUFFIXES:
+        if not format_of(file):
             raise UserError(
-                f"{file} ({key}) is of a kind that cannot be read; use {' or '.join(SUFFIXES)}, "
-                "one conversation a line"
+                f"{file} ({key}) is of a kind that cannot be read; use .parquet, or "
+                f"{', '.join(TEXT_FORMATS)}, plain or with {' or '.join(CODECS)} behind it"
             )
     return files
 
 
+def codec_of(path: Path) -> str | None:
+    """What a file is compressed with, by its name, as pyarrow calls it."""
+    return CODECS.get(path.suffix.lower())
+
+
+def format_of(path: Path) -> str:
+    """The one of FORMATS that a file is of, by its name; empty when it is of none."""
+    inner = path.with_suffix("") if codec_of(path) else path
+    known = TEXT_FORMATS if codec_of(path) else FORMATS
+    suffix = inner.suffix.lower()
+    return suffix if suffix in known else ""
+
+
 class HashingReader(io.RawIOBase):
-    """A raw file whose bytes pass through sha256 on their way to the reader."""
+    """A raw file whose bytes pass through sha256, and are counted, on their way to the reader."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
         self._digest = hashlib.sha256()
+        self.passed = 0
 
     def readable(self) -> bool:
         return True
@@ -60,6 +70,7 @@ class HashingReader(io.RawIOBase):
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         size = self._file.readinto(buffer) or 0
         self._digest.update(memoryview(buffer)[:size])
+        self.passed += size
         return size
 
     def close(self) -> None:
@@ -67,25 +78,5 @@ class HashingReader(io.RawIOBase):
         super().close()
 
     def hexdigest(self) -> str:
-        """sha256 of what was read so far: of the whole file once its lines are exhausted."""
+        """sha256 of what was read so far: of the whole file once it is exhausted."""
         return self._digest.hexdigest()
-
-
-def numbered_lines(reader: HashingReader, path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, line without its end) of every line that is not blank.
-
-    Raises UserError for an empty file and for another encoding than UTF-8.
-    """
-    lines = io.BufferedReader(reader, CHUNK_BYTES)
-    empty = True
-    for number, line in enumerate(lines, start=1):
-        if number == 1:
-            if encoding := BYTE_ORDER_MARKS.get(line[:2]):
-                raise UserError(f"{path}:1: the file is {encoding}; save it as UTF-8")
-            line = line.removeprefix(UTF8_MARK)
-        line = line.strip()
-        if line:
-            empty = False
-            yield number, line
-    if empty:
-        raise UserError(f"{path} is empty; it must hold one conversation a line")

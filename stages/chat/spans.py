@@ -152,8 +152,10 @@ class SpanFinder:
                 filled += SENTINEL.format(len(slots))
                 slots.append(Slot(index, kind, piece, before=kept))
                 kept = ""
-        if len(slots) > first:
-            slots[-1] = replace(slots[-1], after=kept)
+        if len(slots) == first:  # nothing but constants: as a whole, it still has its place
+            slots.append(Slot(index, kind, text))
+            return SENTINEL.format(first)
+        slots[-1] = replace(slots[-1], after=kept)
         return filled
 
     def _scaffold(

@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,6 +151,37 @@ class ChatTokenizer:
         return self.decode(self.encode([text])[0].input_ids.tolist())
 
     @cached_property
+    def control_tokens(self) -> re.Pattern[str]:
+        """Matches the text of any special token; nothing when there is none."""
+        special = [str(one) for one in self._tokenizer.added_tokens_decoder.values() if one.special]
+        return re.compile("|".join(map(re.escape, special)) if special else r"(?!)")
+
+    @cached_property
+    def default_system(self) -> str:
+        """What the template tells a model that is given no system turn; empty for nothing.
+
+        Three words or more before the first message, markers and names of roles left out.
+        """
+        lead = self.render(PROBE[:1]).partition(PROBE[0]["content"])[0]
+        told = self.control_tokens.sub(" ", lead)
+        words = [word for word in told.split() if word not in ("system", "user")]
+        return " ".join(words) if len(words) >= 3 else ""
+
+    @cached_property
+    def prints_date(self) -> bool:
+        """Does the template write today's date, so that tokens would change every day?"""
+        today, other = (
+            self._compiled.globals["strftime_now"],
+            datetime.date(1999, 12, 31).strftime,
+        )
+        written = self.render(PROBE)
+        try:
+            self._compiled.globals["strftime_now"] = other
+            return self.render(PROBE) != written
+        finally:
+            self._compiled.globals["strftime_now"] = today
+
+    @cached_property
     def inspected(self) -> tuple[str, ...]:
         """The strings that the template looks for in messages."""
         return inspected_constants(self._template())
@@ -183,6 +215,26 @@ class ChatTokenizer:
             raise TemplateError(" ".join(str(error).split())) from None
         return text
 
+    @cached_property
+    def has_markers(self) -> bool:
+        """Does the template say itself what is generated?"""
+        return re.search(r"\{%-?\s*generation\s*-?%\}", self._template()) is not None
+
+    def marked_spans(
+        self, messages: Sequence[Message], tools: list[Any] | None
+    ) -> list[tuple[int, int]]:
+        """Characters [start, end) that the template's `{% generation %}` blocks hold."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        _, (spans,) = render_jinja_template(
+            [list(messages)],
+            tools=tools,
+            chat_template=self._template(),
+            return_assistant_tokens_mask=True,
+            **self._tokenizer.special_tokens_map,
+        )
+        return [(int(start), int(end)) for start, end in spans]
+
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenise texts that already hold their special tokens; runs on all cores."""
         encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
@@ -202,6 +254,11 @@ class ChatTokenizer:
         texts: list[str] = self._backend.decode_batch(list(rows), skip_special_tokens=False)
         return texts
 
+    def vocabulary_entry(self, token: int) -> str | None:
+        """A token as the vocabulary spells it; None when it has no such id."""
+        entry: str | None = self._backend.id_to_token(token)
+        return entry
+
     def save(self, directory: Path) -> None:
         self._tokenizer.save_pretrained(directory)
 
@@ -212,8 +269,8 @@ class ChatTokenizer:
     def _pin_clock(self, today: datetime.date) -> None:
         from transformers.utils.chat_template_utils import _compile_jinja_template
 
-        compiled = _compile_jinja_template(self._template())  # cached: rendering uses this object
-        compiled.globals["strftime_now"] = today.strftime
+        self._compiled = _compile_jinja_template(self._template())  # cached: rendering uses it
+        self._compiled.globals["strftime_now"] = today.strftime
 
     def _find_stop_token(self) -> int:
         """The token after which generation ends: the one behind a last answer, if there is one."""

@@ -30,6 +30,7 @@ class Data:
     validation_fraction: Annotated[float, Meta(gt=0, lt=1)]
     split_seed: Seed
     sha256: Sha256 | None
+    dialect: Literal["auto", "openai", "sharegpt", "alpaca", "prompt_completion"]
     on_bad_row: Literal["stop", "report"]
     max_length: Annotated[int, Meta(ge=2)]
     truncation: Literal["drop", "keep_start"]
@@ -92,6 +93,15 @@ class DataGate:
     max_split_overlap: Natural
     max_duplicate_fraction: Fraction
     max_conflicting_fraction: Fraction
+    max_near_duplicate_fraction: Fraction
+    near_duplicate_similarity: Fraction
+    max_ngram_leakage: Natural
+    leaked_ngram_share: Fraction
+    max_placeholder_fraction: Fraction
+    max_broken_off_fraction: Fraction
+    max_damaged_fraction: Fraction
+    max_script_outlier_fraction: Fraction
+    rare_script_share: Fraction
     min_train_rows: Count
     min_validation_rows: Count
 

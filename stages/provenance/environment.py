@@ -16,8 +16,10 @@ from typing import Any
 from ..config.errors import UserError
 
 PARSING_PACKAGES = ("msgspec", "numpy", "pyarrow")
+AUDITING_PACKAGES = (*PARSING_PACKAGES, "ftfy", "rensa")
 RENDERING_PACKAGES = (*PARSING_PACKAGES, "jinja2", "tokenizers", "transformers")
 COMPUTING_PACKAGES = ("accelerate", "numpy", "peft", "safetensors", "torch", "transformers")
+TOOLS = ("dvc", "hydra-core")
 
 Environment = dict[str, Any]
 
@@ -75,7 +77,7 @@ def recorded_facts() -> Environment:
         "gpus": _gpus(),
         "driver": _driver(),
         "packages": package_versions(
-            tuple(sorted({*RENDERING_PACKAGES, *COMPUTING_PACKAGES, "dvc", "hydra-core"}))
+            tuple(sorted({*AUDITING_PACKAGES, *RENDERING_PACKAGES, *COMPUTING_PACKAGES, *TOOLS}))
         ),
     }
 

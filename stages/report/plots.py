@@ -61,11 +61,30 @@ def draw(chart: Chart) -> str:
 
 
 def draw_histogram(
-    title: str, counts: Sequence[int], edges: Sequence[float], x_label: str, y_label: str
+    title: str,
+    counts: Sequence[int],
+    edges: Sequence[float],
+    x_label: str,
+    y_label: str,
+    limits: Mapping[str, float] | None = None,
+    log_y: bool = False,
 ) -> str:
-    """Counts between neighbouring edges as an `<svg>` element; len(edges) == len(counts) + 1."""
+    """Counts between neighbouring edges as an `<svg>` element; len(edges) == len(counts) + 1.
+
+    limits: vertical lines with their labels; log_y: so that a single row is seen beside thousands.
+    """
     figure, axes = pyplot.subplots(figsize=(6.4, 2.4), layout="constrained")
     axes.stairs(counts, edges, fill=True, color=COLOURS[0])
+    if log_y:
+        axes.set_yscale("log", nonpositive="clip")
+        axes.set_ylim(bottom=0.5)
+        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    for name, value in (limits or {}).items():
+        axes.axvline(value, color=COLOURS[1], linestyle="--", linewidth=1.2)
+        axes.annotate(
+            f"{name} ", (value, 0.98), xycoords=("data", "axes fraction"), ha="right", va="top"
+        )
     axes.set_title(title, loc="left")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)

@@ -5,8 +5,9 @@ from typing import Any
 
 from ..provenance.records import write_metrics
 from ..verdict.record import Binding, Verdict, blocked_verdict, write_verdict
-from .page import Section, TokenView, write_page
+from .page import Section, write_page
 from .terminal import print_verdict
+from .token_view import TokenView
 
 
 def publish(

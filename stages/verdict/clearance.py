@@ -12,8 +12,8 @@ from typing import Any
 from ..config import Refusal, UserError, declared_values
 from ..provenance.code import code_sha256
 from ..provenance.environment import (
+    AUDITING_PACKAGES,
     COMPUTING_PACKAGES,
-    PARSING_PACKAGES,
     RENDERING_PACKAGES,
     Environment,
     differences,
@@ -35,7 +35,7 @@ RULES: dict[str, Sequence[Rule]] = {
     "overfit_gate": overfit_gate.RULES,
     "gradient_probe": gradient_probe.RULES,
 }
-SOFTWARE = {"hash_data": PARSING_PACKAGES, "mask_report": RENDERING_PACKAGES}
+SOFTWARE = {"hash_data": AUDITING_PACKAGES, "mask_report": RENDERING_PACKAGES}
 SCHEMA = 1
 NEVER_CLEARED = "the run was never cleared"
 AFTER_REFUSAL = (

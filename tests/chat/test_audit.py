@@ -108,11 +108,8 @@ def other_ids(labels: Labels, ids: Labels) -> Labels:
         (
             invert,
             {
-                "prompt_supervised",
-                "header_supervised",
-                "scaffold_differs",
-                "content_masked",
-                "stop_masked",
+                *("prompt_supervised", "header_supervised", "scaffold_differs"),
+                *("content_masked", "stop_masked"),
             },
         ),
         (shift_left, {"label_differs_from_input", "header_supervised", "stop_masked"}),

@@ -11,9 +11,7 @@ import pytest
 from stages.chat.conversation import read_conversations
 from stages.chat.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
 from stages.chat.repeats import conflicting_answers, duplicates, split_overlap
-from stages.chat.sources import HashingReader, numbered_lines
 from stages.chat.split import SPLITS, Split
-from stages.config import UserError
 
 
 def line(prompt: str, answer: str) -> str:
@@ -21,8 +19,14 @@ def line(prompt: str, answer: str) -> str:
     return json.dumps({"messages": messages})
 
 
-def ingest(tmp_path: Path, text: str, fixed: Split | None = None, stop: bool = False) -> FileRecord:
-    path = tmp_path / "in.jsonl"
+def ingest(
+    tmp_path: Path,
+    text: str,
+    fixed: Split | None = None,
+    stop: bool = False,
+    name: str = "in.jsonl",
+) -> FileRecord:
+    path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     outputs: dict[Split, Path] = {split: tmp_path / f"{split}.jsonl" for split in SPLITS}
     return ingest_file(
@@ -83,19 +87,42 @@ def test_turns_characters_bytes_and_empty_answers_are_counted(tmp_path: Path) ->
     assert record.answer_bytes.sum() == 3
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf{}\n")
-    with HashingReader(path) as reader:
-        assert list(numbered_lines(reader, path)) == [(1, b"{}")]
+def test_the_dialect_is_that_of_the_first_row_that_has_one(tmp_path: Path) -> None:
+    alpaca = json.dumps({"instruction": "p", "output": "a"})
+    record = ingest(tmp_path, f'{{"text": "a"}}\n{alpaca}\n{line("p", "a")}\n{alpaca}\n')
+    assert (record.dialect, record.rows) == ("alpaca", 2)
+    assert [number for number, _ in record.bad_rows] == [1, 3]
+    assert record.bad_rows[1][1].startswith("is openai, the file began as alpaca; set data.dialect")
+    assert ingest(tmp_path, "[]\n").dialect == ""
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_a_file_without_rows_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_rows_are_named_by_what_their_file_has(tmp_path: Path) -> None:
+    items = f"[{line('p', 'a')},{line('q', '')},1]"
+    record = ingest(tmp_path, items, fixed="train", name="in.json")
+    path = tmp_path / "in.json"
+    assert record.sha256 == hashlib.sha256(items.encode()).hexdigest()
+    assert [record.where(number) for number in record.empty_answers] == [f"{path} item 2"]
+    assert [record.where(number) for number, _ in record.bad_rows] == [f"{path} item 3"]
+    sources = [row.source for row in read_conversations(tmp_path / "train.jsonl")]
+    assert sources == [f"{path} item 1", f"{path} item 2"]
+    assert ingest(tmp_path, line("p", "a")).where(7) == f"{tmp_path / 'in.jsonl'}:7"
+
+
+def test_progress_adds_up_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
-    path.write_bytes(content)
-    with HashingReader(path) as reader, pytest.raises(UserError, match="is empty"):
-        list(numbered_lines(reader, path))
+    path.write_text("".join(line(f"p{n}", "a") + "\n" for n in range(5000)) + "\n\n")
+    told: list[int] = []
+    ingest_file(
+        path,
+        {split: tmp_path / f"{split}.jsonl" for split in SPLITS},
+        fixed_split="train",
+        validation_fraction=0.5,
+        split_seed=0,
+        stop_at_bad_row=True,
+        advance=told.append,
+    )
+    assert sum(told) == path.stat().st_size
+    assert len(told) == 3
 
 
 def test_repeats_contradictions_and_leaks_are_found_with_their_partners(tmp_path: Path) -> None:

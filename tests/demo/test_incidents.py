@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from stages.chat.baselines import keyword_table_score, majority_answer_score
-from stages.chat.conversation import Conversation, parse_conversation, prompt_key
+from stages.chat.conversation import Conversation, prompt_key
+from stages.chat.dialects import RowParser
 from stages.chat.split import split_of
 from stages.demo.incidents import answer, make_conversations, write_incidents
 
@@ -19,7 +20,8 @@ COMMITTED = ROOT / "data/incidents.jsonl"
 @pytest.fixture(scope="module")
 def rows() -> list[Conversation]:
     lines = COMMITTED.read_bytes().splitlines()
-    return [parse_conversation(line, f"{COMMITTED}:{n}") for n, line in enumerate(lines, 1)]
+    parser = RowParser("openai")
+    return [parser.parse(json.loads(line), f"{COMMITTED}:{n}") for n, line in enumerate(lines, 1)]
 
 
 def test_the_generator_writes_the_committed_bytes(tmp_path: Path) -> None:

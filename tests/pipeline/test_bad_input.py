@@ -34,7 +34,7 @@ def append(project: Project, path: str, content: bytes) -> None:
     ("line", "reason"),
     [
         (b'{"messages": [\n', "not valid JSON"),
-        (b"[1, 2]\n", "must be a JSON object with 'messages', is list"),
+        (b"[1, 2]\n", "must be a JSON object, is list"),
         (b'{"text": "a"}\n', "has no 'messages'"),
         (b'{"messages": ["a"]}\n', "message 0 must be an object, is str"),
         (b'{"messages": [{"content": "a"}]}\n', "message 0 has no 'role'"),
@@ -60,6 +60,44 @@ def test_bad_lines_can_be_left_out_and_are_then_counted_and_named(fresh: Project
     assert fresh.json("metrics/hash_data.json")["hash_data"]["bad_rows"] == 2
     listed = fresh.read("reports/hash_data/findings.csv")
     assert "unreadable_row,data/incidents.jsonl:241," in listed
+
+
+CHAT = {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+
+
+def test_a_row_of_another_dialect_is_named(fresh: Project) -> None:
+    append(fresh, "data/incidents.jsonl", json.dumps(CHAT).encode() + b"\n")
+    reason = "data/incidents.jsonl:241: is sharegpt, the file began as openai; set data.dialect"
+    assert_one_sentence(fresh, "hash_data", reason)
+    fresh.set_params(data__dialect="alpaca")
+    reason = "data/incidents.jsonl:1: is openai, data.dialect is alpaca; set data.dialect"
+    assert_one_sentence(fresh, "hash_data", reason)
+
+
+def test_the_dialects_and_formats_of_a_directory_are_read_and_reported(fresh: Project) -> None:
+    rows = [{"instruction": f"p{n}", "output": "a"} for n in range(60)]
+    fresh.write("data/mine/a.json", json.dumps(rows))
+    fresh.write("data/mine/b.ndjson", json.dumps(CHAT) + "\n")
+    fresh.write("data/mine/c.csv", "prompt,completion\nc,d\n")
+    fresh.set_params(data__path="data/mine")
+    done = fresh.stage("hash_data")
+    assert done.returncode == 0, done.stdout
+    assert fresh.json("metrics/hash_data.json")["hash_data"]["rows"] == 62
+    page = fresh.read("reports/hash_data/index.html")
+    for file, dialect in (
+        ("a.json", "alpaca"),
+        ("b.ndjson", "sharegpt"),
+        ("c.csv", "prompt_completion"),
+    ):
+        assert re.search(rf"data/mine/{re.escape(file)}\W+td\W+td\W*{dialect}\W", page), file
+    sources = fresh.read("artifacts/dataset/train.jsonl").splitlines()
+    assert json.loads(sources[0])["source"].startswith("data/mine/a.json item ")
+
+
+def test_rows_made_elsewhere_are_pointed_to_their_judge(fresh: Project) -> None:
+    fresh.write("data/tokens.jsonl", '{"input_ids": [1, 2], "labels": [-100, 2]}\n')
+    fresh.set_params(data__path="data/tokens.jsonl")
+    assert_one_sentence(fresh, "hash_data", "data/tokens.jsonl:1: ", "`holdshort audit-labels`")
 
 
 def remove(project: Project) -> None:
@@ -123,6 +161,7 @@ def test_an_impossible_file_is_named(
         ("train__max_steps", 0, ("train.max_steps is 0", "num_train_epochs")),
         ("run__cpu_threads", True, ("expected `int`, got `bool`",)),
         ("run__device", "gpu", ("'run.device' is 'gpu'",)),
+        ("data__dialect", "chatml", ("'data.dialect' is 'chatml': use auto or openai or",)),
         ("train__learnin_rate", 1, ("unknown key", "did you mean 'train.learning_rate'")),
         ("gates__gradient__min_norm", 7, ("must be below gates.gradient.max_norm",)),
         ("model__n_heads", 3, ("must be a multiple of",)),

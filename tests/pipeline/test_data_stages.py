@@ -111,6 +111,62 @@ def test_a_leak_into_validation_fails(fresh: Project) -> None:
     assert check["evidence"][0] == "data/held_out.jsonl:1 has the prompt of data/incidents.jsonl:1"
 
 
+TEXT_CHECKS = (
+    "near_duplicate_fraction",
+    "ngram_leakage",
+    "placeholder_fraction",
+    "broken_off_fraction",
+    "damaged_fraction",
+    "script_outlier_fraction",
+)
+
+
+def test_texts_that_resemble_each_other_but_are_sound_pass(fresh: Project) -> None:
+    hash_data(fresh)
+    found = checks(fresh, "hash_data")
+    assert [(found[name]["status"], found[name]["value"]) for name in TEXT_CHECKS] == [
+        ("pass", 0)
+    ] * len(TEXT_CHECKS)
+    assert found["near_duplicate_fraction"]["message"].endswith(
+        f"0 rows; {ROWS} of {ROWS} rows were compared"
+    )
+
+
+def test_a_faulty_text_of_each_kind_is_named(fresh: Project) -> None:
+    rows = fresh.read("data/incidents.jsonl").splitlines(keepends=True)
+    text = " ".join(f"w{number}" for number in range(50))
+    faulty = [
+        line(f"{text} one", "yes"),
+        line(f"{text} two", "yes"),
+        line("Hi, I am [User's Name].", "Hello."),
+        line("Why?", "It was late. It was dark. And then the"),
+        line("Where?", "In the cafÃ© there."),
+        line("Who?", "Никто."),
+        line("What?", "Ничего."),
+    ]
+    fresh.write("data/incidents.jsonl", "".join(rows + faulty))
+    fresh.write("data/held_out.jsonl", line(f"{text} three", "Yes!") + line("p", "a") * 4)
+    fresh.set_params(data__validation_path="data/held_out.jsonl")
+    hash_data(fresh)
+    assert fresh.read("reports/hash_data/findings.csv").splitlines()[-8:] == [
+        "near_duplicate,data/incidents.jsonl:242,data/incidents.jsonl:241",
+        "near_duplicate,data/held_out.jsonl:1,data/incidents.jsonl:241",
+        'ngram_leak,data/held_out.jsonl:1,"95% of its wording is in training, most of it in '
+        'data/incidents.jsonl:241"',
+        "placeholder,data/incidents.jsonl:243,[User's Name] in the user turn",
+        "broken_off_answer,data/incidents.jsonl:244,"
+        "ends in mid-sentence: It was late. It was dark. And then the",
+        "damaged_text,data/incidents.jsonl:245,the assistant turn holds 'Ã© t' (decoded from "
+        "another encoding)",
+        "script_outlier,data/incidents.jsonl:246,answers in Cyrillic letters",
+        "script_outlier,data/incidents.jsonl:247,answers in Cyrillic letters",
+    ]
+    found = checks(fresh, "hash_data")
+    assert (found["ngram_leakage"]["status"], found["ngram_leakage"]["value"]) == ("fail", 1)
+    assert [found[name]["status"] for name in TEXT_CHECKS[2:]] == ["warn", "pass", "warn", "warn"]
+    assert found["near_duplicate_fraction"]["value"] == 2 / (ROWS + 12)
+
+
 def mask_report(project: Project) -> str:
     hash_data(project)
     done = project.stage("mask_report")

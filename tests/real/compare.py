@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.chat.audit import Audit
-from stages.chat.conversation import Message, parse_conversation
+from stages.chat.conversation import Conversation, Message
+from stages.chat.dialects import RowParser
 from stages.chat.labels import IGNORE_INDEX, Labelled, Role
 from stages.chat.prepare import Preparer
 from stages.chat.tokenizer import ChatTokenizer, Encoded, TemplateError
@@ -27,6 +28,7 @@ TODAY = datetime.date(2026, 1, 1)
 CRASH = "crash"
 DATA = Data(
     path="data",
+    dialect="openai",
     validation_path=None,
     validation_fraction=0.1,
     split_seed=0,
@@ -67,14 +69,17 @@ def preparer(family: str) -> Preparer:
 
 def normalised(messages: Sequence[Message], tools: list[Any] | None) -> list[Message]:
     """Messages as the pipeline reads them from a line of a file."""
+    return without_none(parsed(messages, tools).messages)
+
+
+def parsed(messages: Sequence[Message], tools: list[Any] | None) -> Conversation:
     line = msgspec.json.encode({"messages": messages, "tools": tools})
-    return without_none(parse_conversation(line, "conversation:1").messages)
+    return RowParser("openai").parse(msgspec.json.decode(line), "conversation:1")
 
 
 def produce(family: str, messages: Sequence[Message], tools: list[Any] | None) -> Produced:
     """The production path, from a line of a file to labels; the only place that calls it."""
-    line = msgspec.json.encode({"messages": messages, "tools": tools})
-    conversation = parse_conversation(line, "conversation:1")
+    conversation = parsed(messages, tools)
     try:
         (prepared,) = preparer(family).prepare([conversation], Audit())
     except Exception as crash:

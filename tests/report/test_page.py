@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from stages.report.page import Section, Table, TokenView, report_directory, worst_first, write_page
+from stages.report.page import (
+    Bar,
+    Link,
+    Section,
+    Table,
+    allowed,
+    count_statuses,
+    remark,
+    report_directory,
+    worst_first,
+    write_page,
+)
+from stages.report.token_view import TokenFinding, TokenView
 from stages.verdict.judging import Check, Status
 from stages.verdict.record import Verdict
 
@@ -86,7 +98,18 @@ def write(stage: str = "overfit_gate", **parts: Any) -> Page:
 
 
 def make_view(text: str) -> TokenView:
-    return TokenView(text, [text, "b"], [3, 4], [-100, 4], [text, "stop"], [{"kind": text}])
+    return TokenView(
+        anchor="row-1",
+        source=text,
+        split=text,
+        status=text,
+        tokens=[text, "b"],
+        ids=[3, 4],
+        labels=[-100, 4],
+        roles=[text, "stop"],
+        findings=[TokenFinding(text, 0, 1, text)],
+        detail=text,
+    )
 
 
 def everything(text: str) -> dict[str, Any]:
@@ -97,7 +120,14 @@ def everything(text: str) -> dict[str, Any]:
     return {
         "documentation": text,
         "verdict": make_verdict(check, causes=[text], not_covered=[text]),
-        "sections": [Section(text, text, table=Table([text], [[text]], total=9))],
+        "sections": [
+            Section(
+                text,
+                text,
+                table=Table([text], [[text], [[Link(text, "#row-1"), Link(text)]]], total=9),
+                bars=[[Bar(text, 2, text), Bar(text, 1, text, {text: 1})]],
+            )
+        ],
         "conversations": [make_view(text)],
         "summary": {text: text},
     }
@@ -109,7 +139,7 @@ def test_a_page_escapes_every_field() -> None:
     assert "img" not in evil.tags
     assert [script for script in evil.scripts if "alert(1)</script>" in script] == []
     shown = " ".join(EVIL.split())
-    assert evil.words.count(shown) == harmless.words.count("harmless") >= 11
+    assert evil.words.count(shown) == harmless.words.count("harmless") >= 18
 
 
 def test_the_name_of_a_stage_is_escaped() -> None:
@@ -118,16 +148,16 @@ def test_the_name_of_a_stage_is_escaped() -> None:
 
 def test_the_tokens_arrive_in_the_viewer_as_they_are() -> None:
     page = write(conversations=[make_view(EVIL)])
-    assert json.loads(page.scripts[0]) == [
-        {
-            "source": EVIL,
-            "tokens": [EVIL, "b"],
-            "ids": [3, 4],
-            "labels": [-100, 4],
-            "roles": [EVIL, "stop"],
-            "findings": [{"kind": EVIL}],
-        }
-    ]
+    data = json.loads(page.scripts[0])
+    assert data["pieces"] == [EVIL, "b"]
+    assert data["rows"][0]["source"] == EVIL
+    assert data["rows"][0]["findings"] == [[EVIL, 0, 1, EVIL]]
+
+
+def test_a_reader_without_javascript_is_told_so() -> None:
+    page = write(conversations=[make_view("text")])
+    assert "noscript" in page.tags
+    assert any("needs JavaScript" in word for word in page.words)
 
 
 def test_a_page_without_conversations_has_no_script() -> None:
@@ -137,7 +167,9 @@ def test_a_page_without_conversations_has_no_script() -> None:
 def test_a_page_fetches_nothing() -> None:
     page = write(**everything("text"))
     assert {"link", "img", "iframe", "object"}.isdisjoint(page.tags)
-    assert [name for name, _ in page.attributes if name in ("src", "href", "action")] == []
+    addresses = [value for name, value in page.attributes if name in ("src", "href", "action")]
+    assert addresses
+    assert [address for address in addresses if not str(address).startswith("#")] == []
     assert "http" not in Path("reports/overfit_gate/index.html").read_text(encoding="utf-8")
 
 
@@ -160,9 +192,26 @@ def test_the_page_begins_with_the_stage_its_status_and_its_question() -> None:
 
 def test_a_check_is_shown_with_all_that_a_reader_needs() -> None:
     page = write(verdict=make_verdict(make_check("loss", "fail", evidence=["row 7"])))
-    for word in ("loss", "rule of loss", "message of loss", "remedy of loss", "row 7"):
-        assert word in page.words
-    assert page.words[-3:] == ["-0.25", "8", "42"]
+    place = page.words.index("loss")
+    assert page.words[place - 1 :] == [
+        *("fail", "loss", "rule of loss", "0.75 nats", "-0.25", "8", "42"),
+        *("message of loss", "Remedy:", "remedy of loss", "row 7"),
+    ]
+
+
+def test_the_message_of_a_check_is_not_told_twice() -> None:
+    check = make_check("loss", "fail", message="0.75 nats (at most 0.5); 3 rows")
+    assert (allowed(check), remark(check)) == ("at most 0.5", "3 rows")
+    alone = make_check("loss", message="0.75 nats (at most 0.5)")
+    assert (allowed(alone), remark(alone)) == ("at most 0.5", "")
+    unjudged = make_check("loss", "not_judged", value=None, message="could not be judged: (no)")
+    assert (allowed(unjudged), remark(unjudged)) == ("", "could not be judged: (no)")
+
+
+def test_the_checks_are_counted_the_worst_first() -> None:
+    checks = [make_check("a"), make_check("b", "not_judged"), make_check("c"), make_check("d")]
+    assert count_statuses(checks) == "1 of 4 checks not judged, 3 pass"
+    assert count_statuses(checks[2:]) == "2 of 2 checks pass"
 
 
 def test_the_worst_check_comes_first() -> None:
@@ -218,3 +267,32 @@ def test_a_chart_is_part_of_the_page() -> None:
 def test_a_report_has_a_directory_of_its_own() -> None:
     assert report_directory("probe") == Path("reports/probe")
     assert Path("reports/probe").is_dir()
+
+
+def test_a_funnel_is_drawn_against_its_first_bar_and_names_what_was_lost() -> None:
+    funnel = [Bar("loaded", 8000, "rows"), Bar("kept", 6000, "rows", {"too_long": 2000, "bad": 0})]
+    page = write(sections=[Section("T", bars=[funnel])])
+    styles = [value for name, value in page.attributes if name == "style"]
+    assert styles == ["display:block;width:100.00%", "display:block;width:75.00%"]
+    place = page.words.index("loaded")
+    assert page.words[place:] == [
+        *("loaded", "8,000 rows", "kept", "6,000 rows"),
+        "\N{MINUS SIGN}2,000 too long",
+    ]
+
+
+def test_an_empty_funnel_is_drawn_too() -> None:
+    page = write(sections=[Section("T", bars=[[Bar("loaded", 0, "rows")]])])
+    assert ("style", "display:block;width:0.00%") in page.attributes
+
+
+def test_links_in_a_table_lead_to_their_rows() -> None:
+    table = Table(["examples"], [[[Link("there", "#row-3-token-5"), Link("nowhere")]]])
+    page = write(sections=[Section("T", table=table)])
+    assert [value for name, value in page.attributes if name == "href"] == ["#row-3-token-5"]
+    assert page.words[-2:] == ["there", "nowhere"]
+
+
+def test_a_list_that_holds_no_links_is_a_plain_cell() -> None:
+    page = write(sections=[Section("T", table=Table(["betas"], [[[0.9, 0.95]], [(1, 2)]]))])
+    assert page.words[-2:] == ["[0.9, 0.95]", "(1, 2)"]

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from stages.config import read_yaml
 from stages.provenance.environment import (
-    PARSING_PACKAGES,
+    AUDITING_PACKAGES,
     RENDERING_PACKAGES,
     Environment,
     compute_environment,
@@ -105,7 +105,7 @@ class ClearedProject:
         write_verdict(
             passing_verdict(
                 "hash_data",
-                software_environment(PARSING_PACKAGES),
+                software_environment(AUDITING_PACKAGES),
                 inputs=sha256_tree([DATA]),
                 outputs=dataset,
             )

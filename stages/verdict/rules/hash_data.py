@@ -50,6 +50,55 @@ RULES = (
         ("gates.data.max_conflicting_fraction",),
     ),
     Rule(
+        "near_duplicate_fraction",
+        "few rows nearly repeat an earlier row",
+        "at_most",
+        "keep one row of each group (findings.csv names them): they count like repeated rows, and "
+        "a split between them leaks",
+        ("gates.data.max_near_duplicate_fraction",),
+    ),
+    Rule(
+        "ngram_leakage",
+        "no validation row stands in training in nearly the same words",
+        "at_most",
+        "remove the named rows from validation, or their sources from training; make near copies "
+        "after the split, never before it",
+        ("gates.data.max_ngram_leakage",),
+        "rows",
+    ),
+    Rule(
+        "placeholder_fraction",
+        "placeholders were filled in",
+        "at_most",
+        "fill the named placeholders in, or remove the rows: the model learns to say them",
+        ("gates.data.max_placeholder_fraction",),
+        severity="warn",
+    ),
+    Rule(
+        "broken_off_fraction",
+        "few answers break off in mid-sentence",
+        "at_most",
+        "complete or remove the named answers: they teach the model to stop anywhere",
+        ("gates.data.max_broken_off_fraction",),
+        severity="warn",
+    ),
+    Rule(
+        "damaged_fraction",
+        "texts hold no control characters and no mojibake",
+        "at_most",
+        "read the source in its own encoding and write UTF-8; ftfy.fix_text mends most rows",
+        ("gates.data.max_damaged_fraction",),
+        severity="warn",
+    ),
+    Rule(
+        "script_outlier_fraction",
+        "few answers are in a script that the data hardly holds",
+        "at_most",
+        "look at the named rows: remove them, or add data in their language",
+        ("gates.data.max_script_outlier_fraction",),
+        severity="warn",
+    ),
+    Rule(
         "train_rows",
         "there are enough rows to train and to overfit on",
         "at_least",
@@ -69,17 +118,27 @@ RULES = (
 
 NOT_COVERED = (
     "answers that are wrong but consistent: no rule can know the truth",
-    "near duplicates: rows that differ in a character count as different",
+    "paraphrases: near duplicates and leaks are found by the wording that they share",
+    "wording that more than 10 rows share: it counts as a template, whoever copied it",
+    "placeholders in code, JSON and markup, where the same marks are meant",
     "bias, licences and personal data",
 )
 
+LEFT_AMONG_TRAINING = "the validation rows were drawn from the training rows and left among them"
 
 CAUSES = (
     ({"data_sha256"}, "the data changed since its digest was pinned"),
     ({"unreadable_rows"}, "the file was cut off, or written by a program that does not write JSON"),
+    ({"split_overlap", "ngram_leakage"}, LEFT_AMONG_TRAINING),
+    ({"split_overlap"}, LEFT_AMONG_TRAINING),
     (
-        {"split_overlap"},
-        "the validation rows were drawn from the training rows and left among them",
+        {"near_duplicate_fraction", "ngram_leakage"},
+        "rows were copied with small changes (augmentation, templates) before they were split",
+    ),
+    ({"ngram_leakage"}, "training and validation were made from the same source rows"),
+    (
+        {"near_duplicate_fraction"},
+        "rows were copied with small changes, or generated again and again from few seeds",
     ),
     ({"duplicate_fraction"}, "the data was joined with itself, or sampled with replacement"),
     ({"conflicting_fraction"}, "several answers a prompt were exported (samples, annotators)"),
