@@ -1,10 +1,12 @@
 """Which conversation do these tokens hold? By what is said in them, then by their order.
 
-A few rare words of every conversation are indexed. The conversations whose words a text holds are
+A text that the tokenizer's own template makes of a conversation holds that one. For other texts, a
+few rare words of every conversation are indexed. The conversations whose words a text holds are
 looked up in it message by message, and the one of which it holds most is the one. Of several that
 say the same, the next in order is.
 """
 
+import hashlib
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -16,6 +18,7 @@ from .conversation import Conversation, Message
 from .spans import trimmed_forms
 from .tokenizer import ChatTokenizer, TemplateError
 
+CHUNK_ROWS = 512
 RARE_WORDS = 4
 FIRST_WORDS = 2
 POSTINGS = 64
@@ -112,13 +115,38 @@ class SourceIndex:
             for one in conversations
         ]
         self._postings = _postings(conversations)
+        self._rendered = self._digest_renderings()
         self.used: Counter[int] = Counter()
+
+    def _digest_renderings(self) -> dict[bytes, list[int]]:
+        """Digest of a text, as it comes back from its tokens -> conversations, ascending."""
+        rendered: dict[bytes, list[int]] = {}
+        for first in range(0, len(self._conversations), CHUNK_ROWS):
+            numbers = range(first, min(first + CHUNK_ROWS, len(self._conversations)))
+            encoded = self._tokenizer.encode([self._render(number) for number in numbers])
+            texts = self._tokenizer.decode_batch([one.input_ids.tolist() for one in encoded])
+            for number, text in zip(numbers, texts, strict=True):
+                if text:
+                    rendered.setdefault(_digest(text), []).append(number)
+        return rendered
+
+    def _render(self, number: int) -> str:
+        """The conversation by the tokenizer's own template; empty when the template refuses it."""
+        one = self._conversations[number]
+        try:
+            return self._tokenizer.render(one.messages, one.tools)
+        except TemplateError:
+            return ""
 
     def find(self, text: str, expected: int) -> Match | None:
         """The conversation that `text` holds; `expected` is the next one in order.
 
         At least half of a conversation must be there, or half of a text that was cut off early.
         """
+        if same := self._rendered.get(_digest(text)):
+            first = min(same, key=lambda one: (self.used[one], abs(one - expected)))
+            places, _ = place_messages(text, self._conversations[first].messages)
+            return Match(first, places, self._said[first], self._said[first])
         best: tuple[tuple[int, int, int, int], Match] | None = None
         for candidate in self._candidates(text, expected):
             match = self.match(text, candidate)
@@ -161,11 +189,7 @@ class SourceIndex:
         return bool(self._missing_end(text[:end], match).strip())
 
     def _missing_end(self, text: str, match: Match) -> str:
-        conversation = self._conversations[match.conversation]
-        try:
-            whole = self._tokenizer.render(conversation.messages, conversation.tools)
-        except TemplateError:
-            return ""
+        whole = self._render(match.conversation)
         if not whole.startswith(text):
             return ""
         rest = whole[len(text) :]
@@ -176,6 +200,8 @@ class SourceIndex:
     def holds_another(self, text: str, match: Match) -> int | None:
         """Another conversation before or behind the one found: the row is packed."""
         header = self._tokenizer.header
+        if not match.places or _digest(text) in self._rendered:
+            return None
         first, last = match.places[0].start, match.places[-1].end
         for rest in (text[last:], text[:first]):
             if len(rest) <= LEAD or (header and header not in rest):
@@ -184,6 +210,10 @@ class SourceIndex:
             if other and other.is_whole and other.found > LEAD:
                 return other.conversation
         return None
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _postings(conversations: Sequence[Conversation]) -> dict[str, list[int]]:
