@@ -468,7 +468,7 @@ class Auditor:
 
     def _shown_plain(self, token: int) -> str:
         inside = 0 <= token < self._tokenizer.vocab_size
-        return self._tokenizer.decode([token]) if inside else f"<{token}>"
+        return self._tokenizer.pieces([token])[0] if inside else f"<{token}>"
 
 
 def measure(outcome: Outcome, sources: Sources) -> dict[str, Measured]:

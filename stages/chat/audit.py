@@ -553,7 +553,7 @@ def token_bounds(
     ids: list[int], text: str, tokenizer: ChatTokenizer
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Characters [start, end) of every token; all tokens of a character have its bounds."""
-    alone = tokenizer.decode_batch([[token] for token in ids])
+    alone = tokenizer.pieces(ids)
     if "".join(alone) == text:
         ends = np.cumsum([len(piece) for piece in alone])
         return np.concatenate(([0], ends[:-1])), ends
