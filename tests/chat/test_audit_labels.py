@@ -14,6 +14,9 @@ from stages.chat.labels import IGNORE_INDEX
 from stages.chat.tokenizer import ChatTokenizer
 from stages.cli import build_parser, main
 from stages.config import UserError
+from stages.verdict.judging import Measured, rank_causes
+from stages.verdict.judging import judge as judge_rule
+from stages.verdict.rules.audit_labels import CAUSES, RULES
 
 from .test_labels import label
 from .token_files import WRITERS, Rows, write_jsonl
@@ -521,3 +524,11 @@ def test_the_command_line_has_the_defaults_of_the_options() -> None:
     given = ["--tokens", "a", "--source", "b", "--tokenizer", "c"]
     parsed = options_of(build_parser().parse_args(["audit-labels", *given]))
     assert parsed == Options(Path("a"), Path("b"), Path("c"))
+
+
+def test_every_rule_can_fail_and_every_failure_has_a_cause() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        check = judge_rule(rule, Measured(1), {}, None)
+        assert (check.status, bool(check.remedy)) == (rule.severity, True)
+        assert len(rank_causes([check], CAUSES)) == (rule.severity == "fail")
