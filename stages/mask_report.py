@@ -21,12 +21,20 @@ import numpy as np
 
 from .chat.audit import Audit, Kind, audit_collated
 from .chat.collator import Collator, collate
+from .chat.controls import MIN_CONTROLS, Control, run_controls
 from .chat.conversation import read_conversations
 from .chat.ingest import entropy_nats
 from .chat.labels import IGNORE_INDEX, Role
 from .chat.prepare import Accounting, Prepared, Preparer
 from .chat.sampling import Sampler
-from .chat.sections import findings_section, lengths_section, policy_section, rows_section
+from .chat.sections import (
+    controls_section,
+    findings_section,
+    lengths_section,
+    policy_section,
+    rows_section,
+)
+from .chat.specimens import choose_specimens
 from .chat.split import SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
@@ -154,6 +162,28 @@ def audit_batches(
     return audit
 
 
+def prove_audit(params: Params, tokenizer: ChatTokenizer) -> list[Control]:
+    """Corrupt a sample of the kept rows in every known way, and see what the audit says of each."""
+    stores = {split: TokenStore(split) for split in SPLITS}
+    cut_at = params.data.max_length if params.data.truncation == "keep_start" else None
+    specimens = choose_specimens(DATASET, stores, tokenizer, params.labels, cut_at)
+    return run_controls(specimens, tokenizer, params.labels)
+
+
+def controls_missed(controls: list[Control]) -> Measured:
+    """How many controls the audit did not catch; not judged when too few could be tried."""
+    missed = [control for control in controls if control.missed]
+    applied = sum(control.applied > 0 for control in controls)
+    evidence = tuple(f"{one.name}: {told}" for one in missed for told in one.missed)[
+        :FINDINGS_SHOWN
+    ]
+    if applied < MIN_CONTROLS and not missed:
+        reasons = sorted({control.reason for control in controls if control.reason})
+        why = f"{applied} controls could be tried, {MIN_CONTROLS} are needed"
+        return Measured(None, applied, f"{why}: {'; '.join(reasons)}", evidence)
+    return Measured(len(missed), applied, evidence=evidence)
+
+
 def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> None:
     """Print the first batch of training token by token, as it reaches `forward`."""
     store = TokenStore("train")
@@ -170,7 +200,7 @@ def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) 
             console.print(f"({padding} padding tokens, labels {set(labels[~real].tolist())})")
 
 
-def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
+def measure(done: Tokenised, collated: Audit, controls: list[Control]) -> dict[str, Measured]:
     """What the rules ask of the rows and of the batches."""
     accounts = done.accounting.values()
     loaded = sum(account.loaded for account in accounts)
@@ -182,7 +212,9 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
     def count(audit: Audit, n: int, *kinds: Kind) -> Measured:
         findings = [finding for finding in audit.findings if finding.kind in kinds]
         evidence = tuple(
-            f"{finding.source} token {finding.position}: {finding.detail}"
+            f"{finding.source}: {finding.detail}"
+            if finding.position < 0
+            else f"{finding.source} token {finding.position}: {finding.detail}"
             for finding in findings[:FINDINGS_SHOWN]
         )
         return Measured(sum(audit.faults[kind] for kind in kinds), n, evidence=evidence)
@@ -228,10 +260,13 @@ def measure(done: Tokenised, collated: Audit) -> dict[str, Measured]:
             "attention_mask_wrong",
             "label_differs_from_input",
         ),
+        "controls_missed": controls_missed(controls),
     }
 
 
-def summarise(done: Tokenised, measured: Mapping[str, Measured]) -> dict[str, Any]:
+def summarise(
+    done: Tokenised, measured: Mapping[str, Measured], controls: list[Control]
+) -> dict[str, Any]:
     """The numbers for metrics/mask_report.json."""
     train = done.accounting["train"]
     return {
@@ -246,6 +281,8 @@ def summarise(done: Tokenised, measured: Mapping[str, Measured]) -> dict[str, An
         "prompt_tokens_supervised": measured["prompt_supervised"].value,
         "answer_tokens_masked": measured["content_masked"].value,
         "stop_tokens_masked": measured["stop_masked"].value,
+        "controls_applied": sum(control.applied > 0 for control in controls),
+        "controls_caught": sum(control.applied > 0 and not control.missed for control in controls),
     }
 
 
@@ -288,9 +325,10 @@ def main(params: Params) -> None:
         )
     )
     collated = audit_batches(params, collator, tokenizer, done.sampler)
+    controls = prove_audit(params, tokenizer)
     print_batch_0(params, collator, tokenizer)
 
-    measured = measure(done, collated)
+    measured = measure(done, collated, controls)
     checks = judge_all(RULES, measured, binding.params, params.run.seed)
     verdict = make_verdict(
         binding,
@@ -304,8 +342,8 @@ def main(params: Params) -> None:
     publish(
         verdict,
         __doc__,
-        numbers=summarise(done, measured),
-        sections=describe(params, done, collated),
+        numbers=summarise(done, measured, controls),
+        sections=[*describe(params, done, collated), controls_section(controls)],
         conversations=done.sampler.views,
     )
 

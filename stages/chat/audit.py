@@ -544,7 +544,7 @@ def expected_tokens(
             across = (starts < part.end) & (ends > part.end)
             want[across], supervised[across] = Want.HEADER, False
     for start, end in free:
-        either = (starts < end) & (ends > start)
+        either = (starts < end) & (ends > start) & ((ends <= end) | (policy.straddling == "mask"))
         supervised[either] = row.labels[either] != IGNORE_INDEX
     return Expected(want, supervised)
 

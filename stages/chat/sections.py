@@ -12,6 +12,7 @@ from ..report.page import Bar, Link, Section, Table
 from ..report.plots import draw_histogram
 from ..report.token_view import TokenView
 from .audit import Audit, Finding
+from .controls import Control
 from .lengths import cost_of, ladder
 from .prepare import Accounting
 from .sampling import COLLATED
@@ -188,3 +189,18 @@ def policy_section(labels: Labels, data: Data) -> Section:
         'every message with "weight": 0.'
     )
     return Section("Policy", text, table=Table(("setting", "value"), rows))
+
+
+def controls_section(controls: list[Control]) -> Section:
+    """The section of the page about faults that were planted to see whether the audit notices."""
+    columns = ("control", "rows", "caught", "the audit named")
+    rows = [
+        (one.name, one.applied, one.caught, ", ".join(one.kinds) or f"not tried: {one.reason}")
+        for one in controls
+    ]
+    return Section(
+        "Controls",
+        "Right rows were corrupted in these ways and audited; a row counts as caught when the "
+        "audit names it, the corrupted token, and nothing else.",
+        table=Table(columns, rows),
+    )

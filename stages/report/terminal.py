@@ -62,7 +62,7 @@ def print_verdict(verdict: Verdict, evidence: str = "") -> None:
         title=f"{verdict.gate}: [{style}]{verdict.status.upper()}[/]", title_justify="left"
     )
     for column in ("check", "status", "value", "allowed"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "check")
     for check in verdict.checks:
         status = Text(check.status, STATUS_STYLE[check.status])
         table.add_row(check.id, status, _value(check), escape(_allowed(check)))

@@ -17,6 +17,8 @@ ELSEWHERE = {
     "make test": "the suite itself",
     "make test-slow": "the suite itself",
     "make lint types": ".ci/run",
+    "make test-browser": ".ci/run",
+    "make test-network": ".ci/run",
     "make bench": "tests/benchmarks",
     "source .venv/bin/activate": "test_setup.py",
     "dvc exp run -S train.learning_rate=0.001": "test_experiments.py",

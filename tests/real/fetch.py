@@ -247,3 +247,11 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+if __name__ == "__main__":
+    try:
+        for name in SOURCES:
+            print(name, tokenizer_directory(name))
+    except FetchError as error:
+        sys.exit(f"error: {error}")

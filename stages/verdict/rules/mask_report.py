@@ -205,6 +205,14 @@ RULES = (
         COLLATOR,
         unit="tokens",
     ),
+    Rule(
+        "controls_missed",
+        "the audit names every corruption that was planted in rows of this data, by its token",
+        "zero",
+        "report this: the audit is blind to the named controls with this tokenizer and template; "
+        "if too few could be tried, mend the rows that fail the other checks first",
+        unit="controls",
+    ),
 )
 
 NOT_COVERED = (
@@ -245,4 +253,8 @@ CAUSES = (
     ({"content_masked"}, "parts of the answers are masked"),
     ({"dropped_fraction"}, "many rows do not fit data.max_length or the template"),
     ({"truncated_fraction"}, "answers are longer than data.max_length"),
+    (
+        {"controls_missed"},
+        "the audit does not see every fault in rows like these: its other checks prove little",
+    ),
 )
