@@ -2,11 +2,14 @@
 
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
+holdshort audit-labels ...         judge the labels that another trainer made
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from .compose import Change, drift, write_params
 from .config.launch import guarded
@@ -31,7 +34,45 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
+    add_audit_labels(commands)
     return parser
+
+
+def add_audit_labels(commands: Any) -> None:
+    audit = commands.add_parser(
+        "audit-labels",
+        help="judge the labels that another trainer made",
+        description="Hold token rows of another trainer against the conversations they were made "
+        "from. Exit code: 0 passed, 1 failed, 2 could not be judged.",
+    )
+    for name, what in (
+        (
+            "--tokens",
+            "token rows: .jsonl (.gz, .zst), .parquet, .arrow, .safetensors, save_to_disk",
+        ),
+        ("--source", "the conversations, in any dialect and format that data.path may have"),
+        ("--tokenizer", "directory of the tokenizer, with its chat template"),
+    ):
+        audit.add_argument(name, required=True, type=Path, help=what)
+    audit.add_argument("--turns", choices=("all", "last"), default="all", help="supervised turns")
+    audit.add_argument(
+        "--supervise",
+        default="content,reasoning,tool_call",
+        help="what shall be supervised beside stop tokens (default: %(default)s); also scaffold",
+    )
+    audit.add_argument(
+        "--dialect",
+        choices=("auto", "openai", "sharegpt", "alpaca", "prompt_completion"),
+        default="auto",
+        help="of the source (default: by the keys of its first row)",
+    )
+    audit.add_argument("--report", type=Path, metavar="DIR", help="write page and findings there")
+    audit.add_argument(
+        "--pre-shifted",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether labels[t] is the token after input_ids[t], as torchtune writes it",
+    )
 
 
 def print_changes(changes: Sequence[Change], old: str, new: str) -> None:
@@ -57,8 +98,17 @@ def run_compose(overrides: Sequence[str], check: bool) -> int:
     return 1
 
 
+def run_audit_labels(arguments: argparse.Namespace) -> int:
+    """Exit code: 0 passed, 1 failed."""
+    from .audit_labels import options_of, run  # transformers and pyarrow: not for other commands
+
+    return run(options_of(arguments))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
+    if options.command == "audit-labels":
+        sys.exit(guarded(lambda: run_audit_labels(options)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))
 
 

@@ -98,13 +98,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of fault in one row. position: its first token, or -1; count: its tokens."""
+    """One kind of fault in one row. position: its first token, or -1; count: its tokens.
+
+    runs: [start, end) of every unbroken stretch of these, where labels were compared.
+    """
 
     kind: Kind
     source: str
     position: int
     count: int
     detail: str
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -520,7 +524,7 @@ def expected_tokens(
     policy: Labels,
 ) -> Expected:
     """What every token must be, by the characters that it holds; in `free`, it is what it is."""
-    starts, ends = _token_bounds(row.input_ids.tolist(), text, tokenizer)
+    starts, ends = token_bounds(row.input_ids.tolist(), text, tokenizer)
     want = np.full(len(starts), Want.PROMPT, np.uint8)
     supervised = np.zeros(len(starts), bool)
     for part in sorted(parts, key=lambda one: one.supervised):
@@ -545,11 +549,11 @@ def expected_tokens(
     return Expected(want, supervised)
 
 
-def _token_bounds(
+def token_bounds(
     ids: list[int], text: str, tokenizer: ChatTokenizer
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Characters [start, end) of every token; all tokens of a character have its bounds."""
-    alone = tokenizer.decode_batch([[token] for token in ids])
+    alone = tokenizer.pieces(ids)
     if "".join(alone) == text:
         ends = np.cumsum([len(piece) for piece in alone])
         return np.concatenate(([0], ends[:-1])), ends
@@ -572,15 +576,24 @@ def compare(
     audit.must_supervise += int(expected.supervised.sum())
     audit.must_mask += int((~expected.supervised).sum())
     for kind_of_token in Want:
-        wrong = np.flatnonzero(
-            (expected.want == kind_of_token) & (supervised != expected.supervised)
-        )
-        if len(wrong):
-            shown = tokenizer.decode(input_ids[wrong[:8]].tolist())
-            kind = FAULT_OF_WANT[kind_of_token]
-            if kind_of_token >= Want.SCAFFOLD and supervised[wrong[0]]:
-                kind = "prompt_supervised" if kind_of_token == Want.STOP else kind
-            audit.add(Finding(kind, source, int(wrong[0]), len(wrong), f"tokens {shown!r}"))
+        of_kind = expected.want == kind_of_token
+        for too_much in (False, True):
+            wrong = np.flatnonzero(
+                of_kind & (supervised == too_much) & (expected.supervised != too_much)
+            )
+            if len(wrong):
+                shown = tokenizer.decode(input_ids[wrong[:8]].tolist())
+                kind = FAULT_OF_WANT[kind_of_token]
+                if too_much and kind_of_token in (Want.CONTENT, Want.STOP):
+                    kind = "prompt_supervised"  # of a turn that the policy leaves out
+                detail, runs = f"tokens {shown!r}", tuple(_runs(wrong))
+                audit.add(Finding(kind, source, int(wrong[0]), len(wrong), detail, runs))
+
+
+def _runs(positions: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """[start, end) of every unbroken stretch of ascending positions."""
+    for run in np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1):
+        yield int(run[0]), int(run[-1]) + 1
 
 
 def audit_collated(

@@ -146,7 +146,7 @@ class SpanFinder:
     def _fill_around_constants(
         self, index: int, kind: Kind, text: str, slots: list[Slot], thinks: bool
     ) -> str:
-        """Sentinels around the constants; `thinks`: what stands before a closing tag is reasoning."""
+        """Sentinels around constants; `thinks`: what stands before a closing tag is reasoning."""
         assert self._constants is not None
         filled, kept = "", ""
         first = len(slots)

@@ -54,6 +54,7 @@ class ChatTokenizer:
         self.directory = Path(directory)
         self._tokenizer = _load(self.directory)
         self._backend = self._tokenizer.backend_tokenizer
+        self._pieces: dict[int, str] = {}
         self._pin_clock(today)
         self.stop_token_id = self._find_stop_token()
         self.pad_token_id = self._find_pad_token()
@@ -258,6 +259,13 @@ class ChatTokenizer:
         """A token as the vocabulary spells it; None when it has no such id."""
         entry: str | None = self._backend.id_to_token(token)
         return entry
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text of every token alone; decoded once for each distinct token."""
+        unknown = [token for token in dict.fromkeys(ids) if token not in self._pieces]
+        texts = self.decode_batch([[token] for token in unknown])
+        self._pieces.update(zip(unknown, texts, strict=True))
+        return [self._pieces[token] for token in ids]
 
     def save(self, directory: Path) -> None:
         self._tokenizer.save_pretrained(directory)

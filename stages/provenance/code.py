@@ -6,6 +6,7 @@ of every stage and fails when these do not hold its whole import closure.
 
 import ast
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -45,12 +46,17 @@ def code_sha256(stage: str) -> str:
 
     Raises UserError for a file that is no Python.
     """
+    return sources_sha256({path.as_posix(): path for path in stage_sources(stage)})
+
+
+def sources_sha256(files: Mapping[str, Path]) -> str:
+    """Digest of the names of Python files and their normalised sources, in the order given."""
     digest = hashlib.sha256()
-    for path in stage_sources(stage):
+    for name, path in files.items():
         try:
             normalised = normalised_source(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError) as error:
             line = getattr(error, "lineno", None) or 1
             raise UserError(f"{path}:{line}: not Python that can be read ({error})") from None
-        digest.update(f"{path.as_posix()}\0{normalised}\0".encode())
+        digest.update(f"{name}\0{normalised}\0".encode())
     return digest.hexdigest()

@@ -104,10 +104,12 @@ def write_page(
     sections: Sequence[Section] = (),
     conversations: Sequence[TokenView] = (),
     summary: Mapping[str, Any] | None = None,
+    directory: Path | None = None,
 ) -> Path:
     """Write the page of a stage and return its path.
 
     documentation: the stage's docstring, whose first line is the question that it answers.
+    directory: where to, if not to reports/<stage>/.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -123,7 +125,7 @@ def write_page(
     environment.filters["allowed"] = allowed
     environment.filters["remark"] = remark
     environment.tests["links"] = is_links
-    path = report_directory(stage) / "index.html"
+    path = (directory or report_directory(stage)) / "index.html"
     page = environment.get_template("page.html.jinja").render(
         stage=stage,
         question=(documentation or "").partition("\n")[0],

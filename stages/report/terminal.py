@@ -52,8 +52,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """The checks of a gate as a table, then what does not pass, with evidence and remedies."""
+def print_verdict(verdict: Verdict, evidence: str = "") -> None:
+    """The checks of a gate as a table, then what does not pass, with evidence and remedies.
+
+    evidence: where there is more, if not on the gate's page.
+    """
     style = STATUS_STYLE[verdict.status]
     table = Table(
         title=f"{verdict.gate}: [{style}]{verdict.status.upper()}[/]", title_justify="left"
@@ -78,7 +81,8 @@ def print_verdict(verdict: Verdict) -> None:
             console.print(f"  remedy: {check.remedy}", markup=False)
     for rank, cause in enumerate(verdict.causes, start=1):
         console.print(f"cause {rank}: {cause}", markup=False)
-    console.print(f"evidence: reports/{verdict.gate}/index.html", markup=False)
+    page = evidence or f"reports/{verdict.gate}/index.html"
+    console.print(f"evidence: {page}", markup=False)
 
 
 def _value(check: Check) -> str:

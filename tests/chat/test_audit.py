@@ -166,6 +166,25 @@ def test_a_token_of_white_space_and_text_after_the_templates_own_is_judged(tmp_p
     assert (finding.kind, finding.position) == ("content_masked", first)
 
 
+def test_a_finding_has_every_stretch_of_wrong_tokens(tokenizer: ChatTokenizer) -> None:
+    inverted = {finding.kind: finding for finding in audited(tokenizer, invert).findings}
+    first, second = positions(tokenizer, Role.STOP).tolist()
+    assert inverted["stop_masked"].runs == ((first, first + 1), (second, second + 1))
+    assert inverted["content_masked"].runs == ((first - 2, first), (second - 1, second))
+    assert inverted["scaffold_differs"].runs == ((first + 1, first + 2), (second + 1, second + 2))
+
+
+def test_an_answer_outside_the_policy_is_prompt(tokenizer: ChatTokenizer) -> None:
+    row = label(tokenizer, TWO_TURNS)
+    audit = Audit()
+    last_only = make_params(labels__turns="last").labels
+    audit_rows([Row("a:1", row.input_ids, row.labels, TWO_TURNS)], tokenizer, last_only, audit)
+    assert [(finding.kind, finding.detail) for finding in audit.findings] == [
+        ("prompt_supervised", "tokens 'cd'"),
+        ("prompt_supervised", "tokens '<|im_end|>'"),
+    ]
+
+
 def test_one_wrong_row_in_a_thousand_is_found(tokenizer: ChatTokenizer) -> None:
     row = label(tokenizer, TWO_TURNS)
     wrong = mask_stop(row.labels.copy(), row.input_ids)

@@ -1,7 +1,10 @@
 """Every command of the README works, in the order in which it stands there."""
 
+import json
 import re
 import shlex
+
+import pyarrow as pa
 
 from ..conftest import ROOT
 from ..project import SMALL, Project
@@ -66,7 +69,16 @@ def test_the_commands_work_in_their_order(cleared: Project) -> None:
             continue
         if "data.path=data/mine.jsonl" in command:
             command = command.replace(" data.max_length=2048", "")
+        if "audit-labels" in command:
+            write_labels(cleared)
         run(cleared, command)
+
+
+def write_labels(project: Project) -> None:
+    """labels.jsonl, as another trainer might write it, of the rows that the project trains on."""
+    with pa.memory_map(str(project.path / "artifacts/tokens/train.arrow")) as file:
+        rows = pa.ipc.open_file(file).read_all().select(["input_ids", "labels"]).to_pylist()
+    project.write("labels.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_the_refusal_shown_is_the_one_printed(refused: Project) -> None:
