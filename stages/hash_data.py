@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .chat.baselines import keyword_table_score, majority_answer_score
 from .chat.conversation import read_conversations
@@ -61,11 +62,15 @@ class Repeats:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All that was read. `keys` runs over the rows of all files, in the order of `records`."""
+    """All that was read. line, split: of the rows of all files, in the order of `records`."""
 
     records: list[FileRecord]
-    keys: RowKeys
+    line: NDArray[np.uint32]
+    split: NDArray[np.uint8]
     sha256: str
+
+    def __len__(self) -> int:
+        return len(self.line)
 
     def total(self, count: str) -> int:
         return sum(len(getattr(record, count)) for record in self.records)
@@ -74,7 +79,7 @@ class Dataset:
         """The name of a row: file:line, as a rule."""
         ends = np.cumsum([record.rows for record in self.records])
         record = self.records[int(np.searchsorted(ends, row, side="right"))]
-        return record.where(int(self.keys.line[row]))
+        return record.where(int(self.line[row]))
 
 
 def find_sources(data: Data) -> list[Source]:
@@ -147,17 +152,20 @@ def refuse_bad_rows(records: list[FileRecord]) -> None:
         )
 
 
-def find_repeats(keys: RowKeys) -> Repeats:
-    return Repeats(duplicates(keys), conflicting_answers(keys), split_overlap(keys))
+def find_repeats(records: list[FileRecord], sha256: str) -> tuple[Dataset, Repeats]:
+    """The data set without the long keys of its rows, which nothing needs from here on."""
+    keys = RowKeys.concatenate([record.take_keys() for record in records])
+    repeats = Repeats(duplicates(keys), conflicting_answers(keys), split_overlap(keys))
+    return Dataset(records, keys.line, keys.split, sha256), repeats
 
 
-def audit(keys: RowKeys, repeats: Repeats, gate: DataGate) -> TextAudit:
+def audit(dataset: Dataset, repeats: Repeats, gate: DataGate) -> TextAudit:
     """What the texts say, beyond the keys of their rows."""
     with progress("rows") as bar:
-        task = bar.add_task("auditing texts", total=2 * len(keys))
+        task = bar.add_task("auditing texts", total=2 * len(dataset))
         return audit_texts(
             DATASET,
-            keys.split,
+            dataset.split,
             repeats.duplicates[0],
             similarity=gate.near_duplicate_similarity,
             leaked_share=gate.leaked_ngram_share,
@@ -168,8 +176,8 @@ def audit(keys: RowKeys, repeats: Repeats, gate: DataGate) -> TextAudit:
 
 def measure(dataset: Dataset, repeats: Repeats) -> dict[str, Measured]:
     """What the rules ask of the data."""
-    rows = len(dataset.keys)
-    in_validation = int(dataset.keys.split.sum())
+    rows = len(dataset)
+    in_validation = int(dataset.split.sum())
 
     def pairs(found: tuple[Rows, Rows], words: str) -> tuple[str, ...]:
         shown = zip(found[0][:FINDINGS_SHOWN], found[1][:FINDINGS_SHOWN], strict=True)
@@ -307,10 +315,8 @@ def main(params: Params) -> None:
     if params.data.on_bad_row == "stop":
         refuse_bad_rows(records)
     inputs = {record.path: record.sha256 for record in records}
-    keys = RowKeys.concatenate([record.take_keys() for record in records])
-    dataset = Dataset(records, keys, total_sha256(inputs.values()))
-    repeats = find_repeats(keys)
-    texts = audit(keys, repeats, params.gates.data)
+    dataset, repeats = find_repeats(records, total_sha256(inputs.values()))
+    texts = audit(dataset, repeats, params.gates.data)
 
     measured = measure(dataset, repeats) | measure_texts(texts)
     checks = judge_all(RULES, measured, binding.params)
@@ -325,7 +331,7 @@ def main(params: Params) -> None:
         outputs=sha256_tree([DATASET]),
     )
     numbers = {
-        "rows": len(keys),
+        "rows": len(dataset),
         "train_rows": measured["train_rows"].value,
         "validation_rows": measured["validation_rows"].value,
         "bad_rows": dataset.total("bad_rows"),

@@ -20,6 +20,7 @@ from stages.provenance.hashing import sha256_file, sha256_files
 
 from ..conftest import ROOT
 from ..project import Project, make_project
+from .preparing import bench_preparing
 
 PAIRS = 7
 MEBIBYTE = 1 << 20
@@ -118,7 +119,7 @@ def bench_memory(scratch: Path) -> dict[str, float]:
 
 def main() -> None:
     figures: dict[str, float] = {}
-    for bench in (bench_hashing, bench_nothing_to_do, bench_memory):
+    for bench in (bench_hashing, bench_nothing_to_do, bench_memory, bench_preparing):
         with tempfile.TemporaryDirectory() as scratch:
             figures |= bench(Path(scratch))
     for name, ratio in figures.items():
