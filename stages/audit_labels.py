@@ -20,9 +20,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .chat.audit import Audit, Finding, Row, audit_rows, token_bounds
+from .chat.audit import audit_rows, token_bounds
 from .chat.conversation import BadRow, Conversation
 from .chat.dialects import Dialect, RowParser
+from .chat.findings import Audit, Finding, Row
 from .chat.foreign_labels import (
     LABELS,
     MASKS,

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .chat.audit import Audit, Kind, audit_collated
+from .chat.audit import audit_collated
 from .chat.collator import Collator, collate
 from .chat.controls import MIN_CONTROLS, Control, run_controls
 from .chat.conversation import read_conversations
+from .chat.findings import Audit, Kind
 from .chat.ingest import entropy_nats
 from .chat.labels import IGNORE_INDEX, Role
 from .chat.prepare import Accounting, Prepared, Preparer

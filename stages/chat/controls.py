@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config.schema import Labels
-from .audit import Audit, Finding, Kind, audit_collated, audit_rows
+from .audit import audit_collated, audit_rows
 from .corruptions import (
     BATCH_CORRUPTIONS,
     LABEL_CORRUPTIONS,
@@ -17,6 +17,7 @@ from .corruptions import (
     plant_in_batch,
     plant_in_row,
 )
+from .findings import Audit, Finding, Kind
 from .specimens import Specimen
 from .tokenizer import ChatTokenizer
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.schema import Labels
-from .audit import Finding, Kind, Row
 from .collator import collate
+from .findings import Finding, Kind, Row
 from .labels import IGNORE_INDEX, Role, supervised_runs, supervised_turns
 from .specimens import Specimen
 from .token_store import TokenRow

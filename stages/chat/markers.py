@@ -6,8 +6,8 @@ Trainers that use such markers would train on what they mark; the labels here ar
 import numpy as np
 
 from ..config.schema import Labels
-from .audit import Audit, Finding
 from .conversation import Conversation
+from .findings import Audit, Finding
 from .labels import IGNORE_INDEX, Labelled
 from .tokenizer import ChatTokenizer, Encoded
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .audit import called, texts_of
 from .conversation import Conversation, Message
+from .row_reader import called, texts_of
 from .spans import trimmed_forms
 from .tokenizer import ChatTokenizer, TemplateError
 

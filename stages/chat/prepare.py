@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..config.errors import UserError
 from ..config.schema import Data, Labels
-from .audit import Audit, Finding, Row, audit_rows
+from .audit import audit_rows
 from .conversation import Conversation
+from .findings import Audit, Finding, Row
 from .labels import IGNORE_INDEX, Labelled, label_conversation
 from .markers import compare_with_markers
 from .row_checks import check_rows

@@ -6,9 +6,10 @@ what a conversation holds that is no plain text.
 
 from collections.abc import Iterator, Sequence
 
-from .audit import Audit, Finding, Kind, Row, texts_of
 from .conversation import ASSISTANT
+from .findings import Audit, Finding, Kind, Row
 from .labels import ROLE_OF_MESSAGE
+from .row_reader import texts_of
 from .tokenizer import ChatTokenizer
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report.token_view import TokenFinding, TokenView
-from .audit import Finding
+from .findings import Finding
 from .labels import Role
 from .pieces import Pieces
 from .prepare import Prepared

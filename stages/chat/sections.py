@@ -11,8 +11,8 @@ from ..config.schema import Data, Labels
 from ..report.page import Bar, Link, Section, Table
 from ..report.plots import draw_histogram
 from ..report.token_view import TokenView
-from .audit import Audit, Finding
 from .controls import Control
+from .findings import Audit, Finding
 from .lengths import cost_of, ladder
 from .prepare import Accounting
 from .sampling import COLLATED

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.schema import Labels
-from .audit import Row
 from .conversation import Conversation, Message
+from .findings import Row
 from .labels import IGNORE_INDEX, Role
 from .split import Split
 from .token_store import TokenRow, TokenStore

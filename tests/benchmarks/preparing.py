@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from stages.chat.audit import Audit
 from stages.chat.conversation import Conversation
 from stages.chat.dialects import RowParser
+from stages.chat.findings import Audit
 from stages.chat.prepare import Preparer
 from stages.chat.token_store import TokenWriter
 from stages.chat.tokenizer import ChatTokenizer

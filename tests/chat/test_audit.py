@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stages.chat.audit import Audit, Row, audit_collated, audit_rows
+from stages.chat.audit import audit_collated, audit_rows
 from stages.chat.conversation import Message
+from stages.chat.findings import Audit, Row
 from stages.chat.labels import IGNORE_INDEX, Role
 from stages.chat.token_store import TokenRow
 from stages.chat.tokenizer import ChatTokenizer

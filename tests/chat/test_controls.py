@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from stages.chat import audit as audit_module
-from stages.chat.audit import Audit, Finding, Kind, audit_collated, audit_rows
+from stages.chat.audit import audit_collated, audit_rows
 from stages.chat.controls import (
     MIN_CONTROLS,
     ON_BATCHES,
@@ -17,6 +17,7 @@ from stages.chat.controls import (
 )
 from stages.chat.conversation import Message
 from stages.chat.corruptions import Expected, Fault, plant_in_batch, plant_in_row
+from stages.chat.findings import Audit, Finding, Kind
 from stages.chat.labels import Role
 from stages.chat.specimens import Specimen, undecided_tokens
 from stages.chat.token_store import TokenRow

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.chat.audit import Audit
 from stages.chat.conversation import Conversation
+from stages.chat.findings import Audit
 from stages.chat.prepare import Preparer
 
 from ..settings import make_params

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stages.chat.audit import Audit
 from stages.chat.conversation import Conversation, Message
+from stages.chat.findings import Audit
 from stages.chat.labels import supervised_runs
 from stages.chat.prepare import Preparer
 from stages.chat.tokenizer import ChatTokenizer

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.chat.audit import Audit, Row
 from stages.chat.conversation import Message
+from stages.chat.findings import Audit, Row
 from stages.chat.row_checks import check_rows
 from stages.chat.tokenizer import ChatTokenizer
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stages.chat import sampling
-from stages.chat.audit import Finding, Kind
 from stages.chat.conversation import Conversation
+from stages.chat.findings import Finding, Kind
 from stages.chat.labels import IGNORE_INDEX, Labelled, Role
 from stages.chat.prepare import Drop, Prepared
 from stages.chat.sampling import COLLATED, KIND_ROWS, STATUS_ROWS, Sampler

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from stages.chat.audit import Audit, Finding
+from stages.chat.findings import Audit, Finding
 from stages.chat.prepare import Accounting
 from stages.chat.sampling import COLLATED
 from stages.chat.sections import (

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.chat.audit import Audit
 from stages.chat.conversation import Conversation, Message
 from stages.chat.dialects import RowParser
+from stages.chat.findings import Audit
 from stages.chat.labels import IGNORE_INDEX, Labelled, Role
 from stages.chat.prepare import Preparer
 from stages.chat.tokenizer import ChatTokenizer, Encoded, TemplateError

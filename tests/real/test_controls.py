@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from stages.chat.audit import Audit
 from stages.chat.controls import MIN_CONTROLS, Control, run_controls
+from stages.chat.findings import Audit
 from stages.chat.specimens import Specimen, undecided_tokens
 from stages.chat.token_store import TokenRow
 
