@@ -130,7 +130,9 @@ class ChatTokenizer:
             with contextlib.suppress(TemplateError):
                 _, told, tail = self.render([PROBE[0], calling]).rpartition(SENTINEL.format(1))
                 found.add(self._added(tail)[-1] if told and self._added(tail) else None)
-        return np.array(sorted(token for token in found if token is not None), np.int32)
+        opening = self._added(self._generation_prompt())  # what opens every answer ends none
+        stops = [token for token in found if token is not None and token not in opening]
+        return np.array(sorted(stops), np.int32)
 
     def _first_added(self, messages: Sequence[Message]) -> int | None:
         """The first added token that the template writes after the answer of PROBE."""

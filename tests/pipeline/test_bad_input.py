@@ -203,13 +203,6 @@ def without_stop(directory: Path) -> None:
     template.write_text(text, encoding="utf-8")
 
 
-def without_pad(directory: Path) -> None:
-    config = directory / "tokenizer_config.json"
-    content = json.loads(config.read_text(encoding="utf-8"))
-    del content["pad_token"]
-    config.write_text(json.dumps(content), encoding="utf-8")
-
-
 def without_files(directory: Path) -> None:
     (directory / "tokenizer.json").unlink()
 
@@ -219,7 +212,6 @@ def without_files(directory: Path) -> None:
     [
         (without_template, "has no chat template"),
         (without_stop, "writes no stop token after an answer"),
-        (without_pad, "has no pad token"),
         (without_files, "holds no tokenizer"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -154,6 +154,7 @@ def test_a_manifest_of_another_run_does_not_clear(cleared: Project) -> None:
     assert_no_model(cleared)
 
 
+@pytest.mark.slow
 def test_the_earlier_model_comes_back_after_a_refusal(cleared: Project) -> None:
     weights = (cleared.path / "models/final/model.safetensors").read_bytes()
     cleared.commit("Keep the results")

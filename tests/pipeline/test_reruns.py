@@ -40,6 +40,7 @@ def test_a_loosened_limit_judges_again_and_does_not_train(cleared: Project) -> N
             '"""A forward pass',
             ["overfit_gate", "gradient_probe", "manifest"],
             id="probes",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "stages/verdict/judging.py",
