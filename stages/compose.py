@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from dvc.utils.hydra import compose_and_dump
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -47,6 +48,9 @@ def compose(overrides: Sequence[str] = ()) -> str:
             )
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(_explain(str(error))) from None
+        except (yaml.YAMLError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"conf/ or the overrides cannot be read: {reason}") from None
         text = output.read_text(encoding="utf-8")
         parse_params(read_yaml(output))
     return text
@@ -90,7 +94,10 @@ def drift(overrides: Sequence[str] = ()) -> list[Change]:
 
 def write_params(overrides: Sequence[str]) -> list[Change]:
     """Compose, replace params.yaml in one step, and return what changed in it."""
-    old = read_yaml(PARAMS_FILE) if PARAMS_FILE.exists() else {}
+    try:
+        old = read_yaml(PARAMS_FILE) if PARAMS_FILE.exists() else {}
+    except UserError:  # damaged: it is about to be written anew
+        old = {}
     staged = PARAMS_FILE.with_suffix(".yaml.new")
     staged.write_text(compose(overrides), encoding="utf-8")
     staged.replace(PARAMS_FILE)

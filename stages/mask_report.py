@@ -42,6 +42,7 @@ from .chat.tokenizer import ChatTokenizer
 from .config import Params, UserError
 from .config.hooks import load_hook
 from .config.launch import run_stage
+from .config.load import stage_deps
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -77,6 +78,7 @@ class Tokenised:
     sampler: Sampler
     audit: Audit = field(default_factory=Audit)
     tokens_by_status: Counter[str] = field(default_factory=Counter)
+    not_judgeable: list[str] = field(default_factory=list)
 
 
 def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
@@ -100,6 +102,10 @@ def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
                     writer.writerow(count_roles(prepared, split))
                     done.tokens_by_status[prepared.status] += prepared.tokens
                     sampler.look_at(prepared, split)
+                    if prepared.dropped == "not_judgeable":
+                        done.not_judgeable.append(
+                            f"{prepared.conversation.source}: {prepared.detail}"
+                        )
                     if prepared.row is not None and not prepared.dropped:
                         store.append(prepared.conversation.source, prepared.row)
                     bar.advance(task)
@@ -126,14 +132,36 @@ def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
         yield from order.micro_batches(step, size)
 
 
+def refuse_unwatched(tokenizer: str) -> None:
+    """Raise UserError for a directory whose changes DVC would not see."""
+    path = Path(tokenizer)
+    deps = stage_deps("mask_report")
+    if ".." in path.parts or not any(path.is_relative_to(dep) for dep in deps):
+        raise UserError(
+            f"model.tokenizer is {tokenizer!r}, which mask_report does not depend on; move it "
+            "below data/, or add it to the deps of mask_report in dvc.yaml"
+        )
+
+
 def collated_arrays(
     collator: Collator, rows: list[TokenRow], pad_token_id: int
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The collator's tensors as arrays. Raises UserError when it does not return what it must."""
     batch = collator(rows, pad_token_id)
     wanted = ("input_ids", "attention_mask", "labels")
+    if not isinstance(batch, Mapping):
+        raise UserError(f"data.collator returns {type(batch).__name__}; it must return {wanted}")
     if missing := [name for name in wanted if name not in batch]:
         raise UserError(f"data.collator returns no {', '.join(missing)}; it must return {wanted}")
+    length = max(np.shape(batch["input_ids"])[-1:], default=0)
+    for name in wanted:
+        tensor = batch[name]
+        kind = f"{getattr(tensor, 'dtype', type(tensor).__name__)} {list(np.shape(tensor))}"
+        if not kind.startswith("torch.int64") or np.shape(tensor) != (len(rows), length):
+            raise UserError(
+                f"data.collator returns {name} as {kind}; it must be an int64 tensor of shape "
+                f"[{len(rows)}, {length}]"
+            )
     return {name: batch[name].numpy() for name in wanted}
 
 
@@ -225,7 +253,9 @@ def measure(done: Tokenised, collated: Audit, controls: list[Control]) -> dict[s
     return {
         "content_dropped": count(rows, rows.rows, "content_dropped"),
         "calls_dropped": count(rows, rows.rows, "call_dropped"),
-        "not_judgeable": Measured(unsure, loaded),
+        "not_judgeable": Measured(
+            unsure, loaded, evidence=tuple(done.not_judgeable[:FINDINGS_SHOWN])
+        ),
         "prompt_supervised": count(rows, rows.must_mask, "prompt_supervised"),
         "header_supervised": count(rows, rows.must_mask, "header_supervised"),
         "content_masked": count(rows, rows.must_supervise, "content_masked", "no_supervised_token"),
@@ -308,6 +338,7 @@ def main(params: Params) -> None:
         TOKENS.mkdir(parents=True, exist_ok=True)
         publish_blocked(binding, __doc__, "hash_data")
         return
+    refuse_unwatched(params.model.tokenizer)
     today = datetime.date.fromisoformat(params.labels.template_date)
     tokenizer = ChatTokenizer(params.model.tokenizer, today)
     collator = load_hook(params.data.collator, "data.collator", collate)

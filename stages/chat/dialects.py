@@ -53,7 +53,8 @@ def openai(row: Mapping[str, Any]) -> Parsed:
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRow("has no 'messages' (a list of at least one message)")
-    return messages, _tools(row) or _tools(row, "functions", wrap=True)
+    tools = _tools(row) or _tools(row, "functions", wrap=True)
+    return _with_system(row, messages), tools
 
 
 def sharegpt(row: Mapping[str, Any]) -> Parsed:
@@ -71,6 +72,8 @@ def sharegpt(row: Mapping[str, Any]) -> Parsed:
         if not isinstance(turn, dict):
             raise BadRow(f"turn {index} of {key!r} must be an object, is {type(turn).__name__}")
         if not {"from", "role"} & turn.keys() and {"human", "assistant"} & turn.keys():
+            if turn.get("system"):
+                messages.append({"role": "system", "content": turn["system"]})
             messages += _exchange(turn.get("human"), turn.get("assistant"), f"turn {index}")
         else:
             messages.append(_sharegpt_turn(turn, index))
@@ -127,9 +130,10 @@ def prompt_completion(row: Mapping[str, Any]) -> Parsed:
     """
     prompt, completion = row.get("prompt"), row.get("completion")
     if isinstance(prompt, str) and isinstance(completion, str):
-        return _exchange(prompt, completion, "it"), _tools(row)
+        return _with_system(row, _exchange(prompt, completion, "it")), _tools(row)
     if isinstance(prompt, list) and isinstance(completion, list) and prompt and completion:
-        return [*map(_without_training, prompt), *completion], _tools(row)
+        messages = [*map(_without_training, prompt), *completion]
+        return _with_system(row, messages), _tools(row)
     kinds = f"{type(prompt).__name__} and {type(completion).__name__}"
     raise BadRow(f"'prompt' and 'completion' must be texts or lists of messages, are {kinds}")
 
@@ -264,7 +268,7 @@ def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:
 def _with_system(row: Mapping[str, Any], messages: list[Any]) -> list[Any]:
     """The messages behind the text of the key `system`, where there is one."""
     system = _text(row, "system")
-    if not system:
+    if not system or not isinstance(messages[0], dict):
         return messages
     if messages[0].get("role") != "system":
         return [{"role": "system", "content": system}, *messages]

@@ -20,6 +20,8 @@ MESSAGE_KEYS = (
     "reasoning_content",
     "weight",
 )
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""What an assistant thinks before it answers, by the names that data sets give it."""
 FLAGS = frozenset({"weight", "train", "training", "loss", "loss_scale", "loss_weight"})
 """What OpenAI, Axolotl, ms-swift and LLaMA-Factory call the flag that says: train on this turn."""
 
@@ -59,6 +61,8 @@ def _check_content(content: Any, calls: bool, index: int, where: str) -> None:
 def _calls(message: Message, where: str) -> list[Any] | None:
     """tool_calls, or the one call that OpenAI once named function_call; None where there is none"""
     calls = message.get("tool_calls")
+    if calls and message.get("function_call"):
+        raise BadRow(f"{where} has both 'tool_calls' and 'function_call'; keep one")
     if not calls and message.get("function_call"):
         calls = [message["function_call"]]
     if not calls:
@@ -99,13 +103,13 @@ def parse_arguments(arguments: Any) -> Any:
 
 
 def _reasoning(message: Message, where: str) -> str | None:
-    reasoning, thinking = message.get("reasoning_content"), message.get("thinking")
-    if None not in (reasoning, thinking) and reasoning != thinking:
-        raise BadRow(f"{where} has both 'reasoning_content' and 'thinking'; keep one")
-    text = thinking if reasoning is None else reasoning
-    if not isinstance(text, str | None):
-        raise BadRow(f"{where}: 'reasoning_content' must be text, is {type(text).__name__}")
-    return text
+    told = {name: message[name] for name in THOUGHTS if message.get(name) is not None}
+    for name, text in told.items():
+        if not isinstance(text, str):
+            raise BadRow(f"{where}: {name!r} must be text, is {type(text).__name__}")
+    if len(set(told.values())) > 1:
+        raise BadRow(f"{where} has both {' and '.join(map(repr, told))}; keep one")
+    return next(iter(told.values()), None)
 
 
 def _weight(message: Message, where: str) -> int | None:

@@ -31,7 +31,7 @@ def input_files(location: str, key: str) -> list[Path]:
             f"{path} ({key}) does not exist; `dvc pull` brings tracked data, or set {key} to a "
             "file or directory of yours"
         )
-    files = files_below(path)
+    files = [file for file in files_below(path) if file.suffix != ".dvc"]
     if not files:
         raise UserError(f"{path} ({key}) holds no file")
     for file in files:

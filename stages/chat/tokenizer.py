@@ -55,9 +55,15 @@ class ChatTokenizer:
         self._tokenizer = _load(self.directory)
         self._backend = self._tokenizer.backend_tokenizer
         self._pieces: dict[int, str] = {}
-        self._pin_clock(today)
-        self.stop_token_id = self._find_stop_token()
-        self.pad_token_id = self._find_pad_token()
+        try:
+            self._pin_clock(today)
+            self.stop_token_id = self._find_stop_token()
+            self.pad_token_id = self._find_pad_token()
+        except (jinja2.TemplateError, TemplateError) as reason:
+            raise UserError(
+                f"the chat template of the tokenizer in {directory} cannot render a plain question "
+                f"and answer: {reason}; mend chat_template.jinja there"
+            ) from None
 
     @property
     def vocab_size(self) -> int:
@@ -214,7 +220,7 @@ class ChatTokenizer:
             text: str = self._tokenizer.apply_chat_template(
                 list(messages), tools=tools, tokenize=False, add_generation_prompt=generation_prompt
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
             raise TemplateError(" ".join(str(error).split())) from None
         return text
 

@@ -238,14 +238,25 @@ class Declared:
 
 def stage_deps(stage: str) -> tuple[str, ...]:
     """The `deps:` of `stage` in dvc.yaml."""
-    return tuple(read_yaml(PIPELINE_FILE)["stages"][stage].get("deps", ()))
+    return tuple(_pipeline_stage(stage).get("deps", ()))
+
+
+def _pipeline_stage(stage: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = read_yaml(PIPELINE_FILE)["stages"][stage]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{PIPELINE_FILE} has no stage '{stage}'; bring it back with "
+            f"`git checkout -- {PIPELINE_FILE}`"
+        ) from None
+    return found
 
 
 def declared_keys(stage: str) -> tuple[str, ...]:
     """The params keys that dvc.yaml lists for `stage`; a dependency on the file declares all."""
     if PARAMS_FILE.name in stage_deps(stage):
         return tuple(field.name for field in fields(Params))
-    return tuple(read_yaml(PIPELINE_FILE)["stages"][stage].get("params", ()))
+    return tuple(_pipeline_stage(stage).get("params", ()))
 
 
 def declared_values(stage: str) -> dict[str, Any]:
@@ -255,6 +266,8 @@ def declared_values(stage: str) -> dict[str, Any]:
     for key in declared_keys(stage):
         value: Any = tree
         for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                raise UserError(f"{PIPELINE_FILE}: '{stage}' lists the unknown key '{key}'")
             value = value[part]
         chosen[key] = value
     return dict(flatten(chosen))

@@ -75,7 +75,9 @@ Model = TinyGPTModel | CustomModel
 @dataclass(frozen=True)
 class Labels:
     turns: Literal["all", "last"]
-    supervise: list[Literal["content", "reasoning", "tool_call", "scaffold"]]
+    supervise: Annotated[
+        list[Literal["content", "reasoning", "tool_call", "scaffold"]], Meta(min_length=1)
+    ]
     straddling: Literal["supervise", "mask"]
     template_date: Annotated[str, Meta(pattern=r"\A\d{4}-\d{2}-\d{2}\Z")]
 

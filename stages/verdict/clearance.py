@@ -118,7 +118,8 @@ def _object_to(verdict: Verdict) -> Iterable[Objection]:
 def _unhashed_data(verdict: Verdict, values: Mapping[str, Any]) -> list[str]:
     """Data files that are there now and that the verdict does not know."""
     locations = (values[key] for key in ("data.path", "data.validation_path"))
-    found = {file.as_posix() for place in locations if place for file in files_below(Path(place))}
+    below = (file for place in locations if place for file in files_below(Path(place)))
+    found = {file.as_posix() for file in below if file.suffix != ".dvc"}
     return sorted(found - set(verdict.inputs))
 
 

@@ -129,7 +129,7 @@ def test_a_call_that_cannot_be_rendered_is_refused(calls: Any, reason: str) -> N
         ({"role": "user"}, "message 3 (user) has no 'content'"),
         ({"role": "user", "content": {}}, "message 3: 'content' must be text, is dict"),
         ({"role": "user", "content": [1]}, "a part of 'content' is int, not an object"),
-        ({"role": "user", "content": "a", "thinking": 1}, "'reasoning_content' must be text"),
+        ({"role": "user", "content": "a", "thinking": 1}, "'thinking' must be text"),
     ],
 )
 def test_what_is_no_message_says_why(message: Any, reason: str) -> None:

@@ -66,3 +66,19 @@ def test_a_tokenizer_without_any_token_to_pad_with_is_refused(tmp_path: Path) ->
     template = CHATML.replace("'<|im_start|>'", "'<|endoftext|><|im_start|>'")
     with pytest.raises(UserError, match="has no pad token; set 'pad_token'"):
         ChatTokenizer(without_pad(byte_tokenizer(tmp_path, template)), TODAY)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if %}" + CHATML,
+        "{{ foo.bar.baz }}" + CHATML,
+        "{{ '{x}'.format(y=1) }}" + CHATML,
+        "{{ raise_exception('no') }}" + CHATML,
+    ],
+)
+def test_a_template_that_cannot_render_is_refused_in_one_sentence(
+    tmp_path: Path, template: str
+) -> None:
+    with pytest.raises(UserError, match=r"cannot render a plain question and answer: .+; mend"):
+        chat_tokenizer(tmp_path, template)

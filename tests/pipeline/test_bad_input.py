@@ -236,6 +236,34 @@ def test_fewer_rows_than_the_overfit_batch_are_refused(cleared: Project) -> None
     assert_one_sentence(cleared, "overfit_gate", "gates.overfit.num_samples is 1000", "213 rows")
 
 
+def test_a_tokenizer_that_dvc_does_not_watch_is_named(cleared: Project) -> None:
+    cleared.set_params(model__tokenizer="../elsewhere")
+    words = "mask_report does not depend on; move it below data/"
+    assert_one_sentence(cleared, "mask_report", "model.tokenizer is '../elsewhere'", words)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("None", "data.collator returns NoneType; it must return"),
+        ("dict(batch, labels=[[1]])", "data.collator returns labels as list [1, 1]; it must be"),
+        ("dict(batch, labels=batch['labels'].float())", "labels as torch.float32 "),
+        ("dict(batch, labels=batch['labels'][:1])", "labels as torch.int64 [1, "),
+    ],
+)
+def test_a_collator_that_breaks_its_contract_is_named(
+    cleared: Project, returned: str, words: str
+) -> None:
+    cleared.plug_in(
+        "from stages.chat.collator import collate\n"
+        "def collator(rows, pad_token_id):\n"
+        "    batch = collate(rows, pad_token_id)\n"
+        f"    return {returned}\n"
+    )
+    cleared.set_params(data__collator={"_target_": "stages.plugins.mine.collator"})
+    assert_one_sentence(cleared, "mask_report", words)
+
+
 def test_a_crash_in_a_hook_of_ones_own_is_no_verdict(fresh: Project) -> None:
     fresh.plug_in("def collator(rows, pad_token_id):\n    return {}\n")
     fresh.set_params(data__collator={"_target_": "stages.plugins.mine.collator"})

@@ -67,8 +67,6 @@ def test_the_commands_work_in_their_order(cleared: Project) -> None:
     for command in commands():
         if command in ELSEWHERE:
             continue
-        if "data.path=data/mine.jsonl" in command:
-            command = command.replace(" data.max_length=2048", "")
         if "audit-labels" in command:
             write_labels(cleared)
         run(cleared, command)
