@@ -42,7 +42,7 @@ from .chat.tokenizer import ChatTokenizer
 from .config import Params, UserError
 from .config.hooks import load_hook
 from .config.launch import run_stage
-from .config.load import stage_deps
+from .config.load import is_watched
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -134,9 +134,7 @@ def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
 
 def refuse_unwatched(tokenizer: str) -> None:
     """Raise UserError for a directory whose changes DVC would not see."""
-    path = Path(tokenizer)
-    deps = stage_deps("mask_report")
-    if ".." in path.parts or not any(path.is_relative_to(dep) for dep in deps):
+    if not is_watched(tokenizer, "mask_report"):
         raise UserError(
             f"model.tokenizer is {tokenizer!r}, which mask_report does not depend on; move it "
             "below data/, or add it to the deps of mask_report in dvc.yaml"

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 from ..config.errors import UserError
-from ..config.load import PIPELINE_FILE, stage_deps
+from ..config.load import PIPELINE_FILE, is_watched
 from ..provenance.hashing import files_below
 
 TEXT_FORMATS = (".jsonl", ".ndjson", ".json", ".csv")
@@ -20,8 +20,7 @@ def input_files(location: str, key: str) -> list[Path]:
     change), or when it holds no file or one of another kind.
     """
     path = Path(location)
-    deps = [Path(dep) for dep in stage_deps("hash_data")]
-    if ".." in path.parts or not any(path.is_relative_to(dep) for dep in deps):
+    if not is_watched(location, "hash_data"):
         raise UserError(
             f"{key} is {location!r}, which hash_data does not depend on; move it below data/, or "
             f"add it to the deps of hash_data in {PIPELINE_FILE}"

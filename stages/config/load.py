@@ -241,6 +241,12 @@ def stage_deps(stage: str) -> tuple[str, ...]:
     return tuple(_pipeline_stage(stage).get("deps", ()))
 
 
+def is_watched(location: str, stage: str) -> bool:
+    """Does DVC see `location` change, because it lies at or below a dep of `stage`?"""
+    path = Path(location)
+    return ".." not in path.parts and any(path.is_relative_to(dep) for dep in stage_deps(stage))
+
+
 def _pipeline_stage(stage: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = read_yaml(PIPELINE_FILE)["stages"][stage]
