@@ -20,11 +20,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .chat.audit import audit_rows, token_bounds
 from .chat.conversation import BadRow, Conversation
-from .chat.dialects import Dialect, RowParser
-from .chat.findings import Audit, Finding, Row
-from .chat.foreign_labels import (
+from .chat.labels import IGNORE_INDEX, ROLE_OF_MESSAGE, Role
+from .chat.spans import NotJudgeable, SpanFinder
+from .chat.tokenizer import ChatTokenizer, TemplateError
+from .config.errors import UserError
+from .config.schema import Labels
+from .foreign.foreign_labels import (
     LABELS,
     MASKS,
     ForeignRow,
@@ -34,18 +36,16 @@ from .chat.foreign_labels import (
     read_rows,
     reading_of,
 )
-from .chat.formats import open_rows, position
-from .chat.labels import IGNORE_INDEX, ROLE_OF_MESSAGE, Role
-from .chat.matching import Match, Place, SourceIndex, fill_gaps, place_messages
-from .chat.sources import CODECS, FORMATS, format_of
-from .chat.spans import NotJudgeable, SpanFinder
-from .chat.tokenizer import ChatTokenizer, TemplateError
-from .config.errors import UserError
-from .config.schema import Labels
+from .foreign.matching import Match, Place, SourceIndex, fill_gaps, place_messages
+from .mask_audit.audit import audit_rows, token_bounds
+from .mask_audit.findings import Audit, Finding, Row
 from .provenance.code import sources_sha256
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import files_below, sha256_file
 from .provenance.records import write_json
+from .reading.dialects import Dialect, RowParser
+from .reading.formats import open_rows, position
+from .reading.sources import CODECS, FORMATS, format_of
 from .report.page import Section, Table, write_page
 from .report.terminal import console, print_verdict, progress
 from .report.token_view import TokenFinding, TokenView

@@ -23,19 +23,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .chat.baselines import keyword_table_score, majority_answer_score
 from .chat.conversation import read_conversations
-from .chat.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
-from .chat.repeats import Rows, conflicting_answers, duplicates, split_overlap
-from .chat.sources import input_files
 from .chat.split import SPLITS, Split
-from .chat.text_audit import TextAudit, audit_texts
-from .chat.text_report import measure_texts, text_numbers, text_sections
 from .config import Params, UserError
 from .config.launch import run_stage
 from .config.schema import Data, DataGate
+from .data_audit.baselines import keyword_table_score, majority_answer_score
+from .data_audit.repeats import Rows, conflicting_answers, duplicates, split_overlap
+from .data_audit.text_audit import TextAudit, audit_texts
+from .data_audit.text_report import measure_texts, text_numbers, text_sections
 from .provenance.environment import AUDITING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree, total_sha256
+from .reading.ingest import FileRecord, RowKeys, entropy_nats, ingest_file
+from .reading.sources import input_files
 from .report.page import Section, Table, report_directory
 from .report.publish import publish
 from .report.terminal import console, progress

@@ -19,23 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .chat.audit import audit_collated
 from .chat.collator import Collator, collate
-from .chat.controls import MIN_CONTROLS, Control, run_controls
 from .chat.conversation import read_conversations
-from .chat.findings import Audit, Kind
-from .chat.ingest import entropy_nats
 from .chat.labels import IGNORE_INDEX, Role
-from .chat.prepare import Accounting, Prepared, Preparer
-from .chat.sampling import Sampler
-from .chat.sections import (
-    controls_section,
-    findings_section,
-    lengths_section,
-    policy_section,
-    rows_section,
-)
-from .chat.specimens import choose_specimens
 from .chat.split import SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
@@ -43,9 +29,23 @@ from .config import Params, UserError
 from .config.hooks import load_hook
 from .config.launch import run_stage
 from .config.load import is_watched
+from .mask_audit.audit import audit_collated
+from .mask_audit.controls import MIN_CONTROLS, Control, run_controls
+from .mask_audit.findings import Audit, Kind
+from .mask_audit.prepare import Accounting, Prepared, Preparer
+from .mask_audit.sampling import Sampler
+from .mask_audit.sections import (
+    controls_section,
+    findings_section,
+    lengths_section,
+    policy_section,
+    rows_section,
+)
+from .mask_audit.specimens import choose_specimens
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
+from .reading.ingest import entropy_nats
 from .report.page import Section, report_directory
 from .report.publish import publish, publish_blocked
 from .report.terminal import console, print_tokens, progress

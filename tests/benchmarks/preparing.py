@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from stages.chat.conversation import Conversation
-from stages.chat.dialects import RowParser
-from stages.chat.findings import Audit
-from stages.chat.prepare import Preparer
 from stages.chat.token_store import TokenWriter
 from stages.chat.tokenizer import ChatTokenizer
 from stages.config.load import parse_params, read_yaml
+from stages.mask_audit.findings import Audit
+from stages.mask_audit.prepare import Preparer
+from stages.reading.dialects import RowParser
 
 from ..conftest import ROOT
 

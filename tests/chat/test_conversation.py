@@ -8,7 +8,7 @@ from stages.chat.conversation import (
     is_empty_answer,
     prompt_key,
 )
-from stages.chat.dialects import RowParser
+from stages.reading.dialects import RowParser
 
 
 def parse(*turns: tuple[str, str], **rest: object) -> Conversation:

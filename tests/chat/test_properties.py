@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stages.chat.conversation import Conversation, Message
-from stages.chat.findings import Audit
 from stages.chat.labels import supervised_runs
-from stages.chat.prepare import Preparer
 from stages.chat.tokenizer import ChatTokenizer
+from stages.mask_audit.findings import Audit
+from stages.mask_audit.prepare import Preparer
 
 from ..settings import make_params
 from .tokenizers import CHATML, chat_tokenizer

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stages.chat.conversation import BadRow
-from stages.chat.dialects import RowParser
+from stages.reading.dialects import RowParser
 
 TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.chat.baselines import keyword_table_score, majority_answer_score
 from stages.chat.conversation import Conversation, prompt_key
-from stages.chat.dialects import RowParser
 from stages.chat.split import split_of
+from stages.data_audit.baselines import keyword_table_score, majority_answer_score
 from stages.demo.incidents import answer, make_conversations, write_incidents
+from stages.reading.dialects import RowParser
 
 from ..conftest import ROOT
 

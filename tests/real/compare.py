@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.chat.conversation import Conversation, Message
-from stages.chat.dialects import RowParser
-from stages.chat.findings import Audit
 from stages.chat.labels import IGNORE_INDEX, Labelled, Role
-from stages.chat.prepare import Preparer
 from stages.chat.tokenizer import ChatTokenizer, Encoded, TemplateError
 from stages.config.schema import Data, Labels
+from stages.mask_audit.findings import Audit
+from stages.mask_audit.prepare import Preparer
+from stages.reading.dialects import RowParser
 
 from .fetch import tokenizer_directory
 from .oracles import ORACLES, Piece, Refused, without_none

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from stages.chat.controls import MIN_CONTROLS, Control, run_controls
-from stages.chat.findings import Audit
-from stages.chat.specimens import Specimen, undecided_tokens
 from stages.chat.token_store import TokenRow
+from stages.mask_audit.controls import MIN_CONTROLS, Control, run_controls
+from stages.mask_audit.findings import Audit
+from stages.mask_audit.specimens import Specimen, undecided_tokens
 
 from .compare import LABELS, chat_tokenizer, parsed, preparer
 from .conversations import CONVERSATIONS

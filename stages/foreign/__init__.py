@@ -1,0 +1,1 @@
+"""Labels that another trainer made, beside the conversations that they were made from."""

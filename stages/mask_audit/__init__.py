@@ -1,0 +1,1 @@
+"""Every label judged, by code that did not set it."""

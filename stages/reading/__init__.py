@@ -1,0 +1,1 @@
+"""Files of every format and dialect become conversations."""

@@ -1,0 +1,317 @@
+"""Token files of other trainers: every format gives the same rows, and a bad file is named."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from stages.chat.conversation import BadRow
+from stages.config import UserError
+from stages.foreign.foreign_labels import (
+    Columns,
+    ForeignRow,
+    Reading,
+    conversations_of,
+    decide_shift,
+    labels_of,
+    read_rows,
+    reading_of,
+)
+
+from .token_files import WRITERS, Rows, write_jsonl, write_parquet, write_saved_dataset
+
+ROWS: Rows = [
+    {"input_ids": [5, 6, 7, 2], "labels": [-100, -100, 7, 2]},
+    {"input_ids": [5, 8, 2], "labels": [-100, 8, 2]},
+    {"input_ids": [9, 2], "labels": [-100, 2]},
+]
+
+
+Values = dict[str, list[int]]
+
+
+def columns(**values: list[int]) -> Columns:
+    return {name: np.array(value, np.int64) for name, value in values.items()}
+
+
+def readable(path: Path) -> list[Values]:
+    rows = []
+    for _, row in read_rows(path):
+        assert not isinstance(row, BadRow), row
+        rows.append({name: value.tolist() for name, value in row.items()})
+    return rows
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        list(read_rows(path))
+    assert "\n" not in str(caught.value)
+    return str(caught.value).replace(f"{path.parent}/", "")
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "a.safetensors"])
+def test_every_format_gives_the_rows(tmp_path: Path, name: str) -> None:
+    assert readable(WRITERS[name](tmp_path / name, ROWS)) == ROWS
+
+
+def test_tensors_give_the_rows_with_their_padding(tmp_path: Path) -> None:
+    rows = readable(WRITERS["a.safetensors"](tmp_path / "a.safetensors", ROWS))
+    assert rows[1] == {
+        "input_ids": [5, 8, 2, 0],
+        "labels": [-100, 8, 2, -100],
+        "attention_mask": [1, 1, 1, 0],
+    }
+
+
+def test_a_row_is_named_by_its_line_or_its_number(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ROWS)
+    path.write_text("\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert [name for name, _ in read_rows(path)] == ["a.jsonl:2", "a.jsonl:3", "a.jsonl:4"]
+    saved = write_saved_dataset(tmp_path / "saved", ROWS)
+    assert [name for name, _ in read_rows(saved)] == ["saved row 1", "saved row 2", "saved row 3"]
+
+
+def test_columns_that_nobody_asks_for_are_left_alone(tmp_path: Path) -> None:
+    rows = [{**row, "text": "x", "length": 3} for row in ROWS]
+    assert readable(write_parquet(tmp_path / "a.parquet", rows)) == ROWS  # type: ignore[arg-type]
+
+
+def test_the_names_of_torchtune_are_known(tmp_path: Path) -> None:
+    row = {"tokens": [5, 6], "labels": [6, -100], "seq_lens": [2], "input_pos": [0, 1]}
+    (read,) = readable(write_jsonl(tmp_path / "a.jsonl", [row]))
+    assert read == {
+        "input_ids": [5, 6],
+        "labels": [6, -100],
+        "seq_lengths": [2],
+        "position_ids": [0, 1],
+    }
+
+
+BAD_LINES = {
+    "[1]": "must be a JSON object, is list",
+    '{"input_ids": [1], "labels": [1': "not valid JSON",
+    '{"labels": [1]}': "has no input_ids; its columns are labels",
+    '{"input_ids": [1], "text": "a"}': (
+        "has no labels, assistant_masks or completion_mask; its columns are input_ids, text"
+    ),
+    '{"input_ids": [1], "labels": [1.5]}': "'labels' must be a flat list of whole numbers",
+    '{"input_ids": [1], "labels": ["a"]}': "'labels' must be a flat list of whole numbers",
+    '{"input_ids": [1], "labels": [null]}': "'labels' must be a flat list of whole numbers",
+    '{"input_ids": [[1]], "labels": [1]}': "'input_ids' must be a flat list of whole numbers",
+    '{"input_ids": [[1], 2], "labels": [1]}': "'input_ids' must be a flat list of whole numbers",
+    '{"input_ids": null, "labels": [1]}': "'input_ids' must be a flat list of whole numbers",
+    '{"input_ids": [1e400], "labels": [1]}': "not valid JSON",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_broken_line_is_told_and_the_others_are_read(tmp_path: Path, line: str) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ROWS)
+    path.write_text(path.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
+    *good, (name, bad) = read_rows(path)
+    assert [isinstance(row, BadRow) for _, row in good] == [False] * 3
+    assert name == "a.jsonl:4"
+    assert str(bad).startswith(BAD_LINES[line])
+
+
+def test_a_null_in_a_table_is_told(tmp_path: Path) -> None:
+    rows: Any = [*ROWS, {"input_ids": [1], "labels": None}, {"input_ids": [1], "labels": [None]}]
+    read = [row for _, row in read_rows(write_parquet(tmp_path / "a.parquet", rows))]
+    assert [str(row) for row in read[3:]] == ["'labels' must be a flat list of whole numbers"] * 2
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def test_files_that_cannot_be_read_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.jsonl") == "none.jsonl does not exist"
+    (tmp_path / "a.csv").write_text("a,b\n", encoding="utf-8")
+    assert refusal(tmp_path / "a.csv").startswith("a.csv is of a kind that cannot be read; use ")
+    (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
+    assert refusal(tmp_path / "empty.jsonl").startswith("empty.jsonl is empty")
+    (tmp_path / "no_dataset").mkdir()
+    assert "it has no state.json" in refusal(tmp_path / "no_dataset")
+    for name in ("a.parquet", "a.arrow", "a.safetensors"):
+        (tmp_path / name).write_bytes(b"neither of them, but long enough to be looked into")
+        assert refusal(tmp_path / name).startswith(f"{name} cannot be read as ")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.safetensors"])
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
+    path = WRITERS[name](tmp_path / name, [*ROWS] * 40)
+    truncate(path)
+    assert refusal(path).startswith(name)
+
+
+def test_tables_without_the_columns_are_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", [{"ids": [1], "labels": [1]}])
+    assert refusal(path) == "a.parquet has no input_ids; its columns are ids, labels"
+    texts: Any = [{"input_ids": "1 2", "labels": [1]}]
+    assert "column 'input_ids' is string; it must be a list" in refusal(
+        write_parquet(tmp_path / "b.parquet", texts)
+    )
+    save_file(
+        {"input_ids": np.zeros(3, np.int64), "labels": np.zeros(3, np.int64)},
+        tmp_path / "c.safetensors",
+    )
+    assert "tensors must all be [rows, T]" in refusal(tmp_path / "c.safetensors")
+    save_file({"input_ids": np.zeros((1, 3), np.int64)}, tmp_path / "d.safetensors")
+    assert "has no labels, assistant_masks or completion_mask" in refusal(
+        tmp_path / "d.safetensors"
+    )
+    shape = (1, 3)
+    save_file(
+        {"input_ids": np.zeros(shape, np.int64), "labels": np.zeros(shape, np.float32)},
+        tmp_path / "e.safetensors",
+    )
+    assert "labels must hold integers, is float32" in refusal(tmp_path / "e.safetensors")
+
+
+def test_a_directory_of_splits_and_a_lost_shard_are_refused(tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "dataset_dict.json").write_text("{}", encoding="utf-8")
+    write_saved_dataset(both / "train", ROWS)
+    assert refusal(both).endswith("name one of its directories: train")
+    (both / "train" / "data-00001-of-00002.arrow").unlink()
+    assert refusal(both / "train").endswith("names data-00001-of-00002.arrow, which is not there")
+    (both / "train" / "state.json").write_text("{}", encoding="utf-8")
+    assert "does not name its _data_files" in refusal(both / "train")
+
+
+def test_masks_become_labels() -> None:
+    ids = [5, 6, 7]
+    assert labels_of(columns(input_ids=ids, assistant_masks=[0, 1, 1])).tolist() == [-100, 6, 7]
+    both = columns(input_ids=ids, assistant_masks=[1, 1, 0], completion_mask=[0, 1, 1])
+    assert labels_of(both).tolist() == [-100, 6, -100]
+    with pytest.raises(BadRow, match="other values than 0 and 1"):
+        labels_of(columns(input_ids=ids, completion_mask=[0, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels", "reading"),
+    [
+        ([5, 6, 7, 2], [-100, 6, 7, 2], "own"),
+        ([5, 6, 7, 2], [6, 7, 2, -100], "next"),
+        ([5, 6, 7], [6, 7, 2], "next"),  # the last token is in the labels alone
+        ([5, 6, 7, 2], [-100, 9, 9, 9], "neither"),
+        ([5, 6, 7, 2], [-100, -100, -100, -100], "either"),
+        ([5, 5, 5, 5], [-100, 5, 5, -100], "either"),
+        ([5, 6, 7, 2], [6, 7], "either"),
+    ],
+)
+def test_labels_tell_of_which_tokens_they_are_copies(
+    ids: list[int], labels: list[int], reading: Reading
+) -> None:
+    assert reading_of(columns(input_ids=ids, labels=labels)) == reading
+
+
+def test_most_rows_decide_whether_labels_are_shifted() -> None:
+    def decide(**rows: int) -> bool:
+        readings: Counter[Any] = Counter(rows)
+        return decide_shift(Path("a.jsonl"), readings)
+
+    assert not decide(own=9, next=1)
+    assert decide(own=1, next=8, either=5)
+    assert not decide(either=5)
+    assert not decide(own=5, neither=5)
+    with pytest.raises(UserError, match="in 6 of 10 rows, labels are copies neither"):
+        decide(own=4, neither=6)
+
+
+def parts(values: Values, shifted: bool = False, pad: int = 0) -> list[ForeignRow]:
+    return conversations_of("a:1", columns(**values), shifted, pad, [2])
+
+
+def told(row: ForeignRow) -> tuple[list[int], list[int], list[int]]:
+    return row.input_ids.tolist(), row.labels.tolist(), row.positions.tolist()
+
+
+def test_shifted_labels_are_shifted_back() -> None:
+    (row,) = parts({"input_ids": [5, 6, 2], "labels": [6, 2, -100]}, shifted=True)
+    assert told(row) == ([5, 6, 2], [-100, 6, 2], [0, 1, 2])
+    (row,) = parts({"input_ids": [5, 6], "labels": [6, 2]}, shifted=True)
+    assert told(row) == ([5, 6, 2], [-100, 6, 2], [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"input_ids": [5, 2, 0, 0], "labels": [-100, 2, -100, -100]},
+            ([5, 2], [-100, 2], [0, 1]),
+        ),
+        (
+            {
+                "input_ids": [0, 0, 5, 2],
+                "labels": [-100, -100, -100, 2],
+                "attention_mask": [0, 0, 1, 1],
+            },
+            ([5, 2], [-100, 2], [2, 3]),
+        ),
+        ({"input_ids": [5, 0, 2], "labels": [5, -100, 2]}, ([5, 0, 2], [5, -100, 2], [0, 1, 2])),
+    ],
+)
+def test_padding_is_stripped(
+    values: Values, expected: tuple[list[int], list[int], list[int]]
+) -> None:
+    (row,) = parts(values)
+    assert told(row) == expected
+    assert row.padding.tolist() == []
+
+
+def test_a_masked_stop_token_that_pads_too_is_not_taken_for_padding() -> None:
+    (row,) = parts({"input_ids": [5, 6, 2, 2, 2], "labels": [-100, 6, -100, -100, -100]}, pad=2)
+    assert told(row) == ([5, 6, 2], [-100, 6, -100], [0, 1, 2])
+    (row,) = parts({"input_ids": [5, 6, 2, 2, 2], "labels": [-100, 6, 2, -100, -100]}, pad=2)
+    assert told(row) == ([5, 6, 2], [-100, 6, 2], [0, 1, 2])
+
+
+def test_supervised_padding_is_remembered() -> None:
+    (row,) = parts({"input_ids": [5, 2, 0], "labels": [-100, 2, 0], "attention_mask": [1, 1, 0]})
+    assert (told(row)[0], row.padding.tolist()) == ([5, 2], [2])
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [
+        {"seq_lengths": [2, 3]},
+        {"position_ids": [0, 1, 0, 1, 2]},
+        {"attention_mask": [1, 1, 2, 2, 2]},
+    ],
+)
+def test_a_packed_row_is_taken_apart(packing: Values) -> None:
+    first, second = parts(
+        {"input_ids": [5, 2, 6, 7, 2], "labels": [-100, 2, -100, 7, 2], **packing}
+    )
+    assert (first.name, second.name) == ("a:1 part 1", "a:1 part 2")
+    assert told(first) == ([5, 2], [-100, 2], [0, 1])
+    assert told(second) == ([6, 7, 2], [-100, 7, 2], [2, 3, 4])
+
+
+def test_positions_that_only_ascend_are_one_conversation() -> None:
+    (row,) = parts({"input_ids": [5, 6, 2], "labels": [-100, 6, 2], "position_ids": [0, 1, 2]})
+    assert (row.name, row.packed) == ("a:1", False)
+
+
+MISFITS: list[tuple[Values, str]] = [
+    ({"input_ids": [], "labels": []}, "'input_ids' is empty"),
+    ({"input_ids": [0], "labels": [-100]}, "holds nothing but padding"),
+    ({"input_ids": [5, 2], "labels": [5, 2], "attention_mask": [1]}, "1 values in"),
+    ({"input_ids": [5, 2], "labels": [5, 2], "seq_lengths": [1, 4]}, "add up to 5, the row has 2"),
+]
+
+
+@pytest.mark.parametrize(("values", "reason"), MISFITS)
+def test_columns_that_do_not_fit_are_told(values: Values, reason: str) -> None:
+    with pytest.raises(BadRow, match=reason):
+        parts(values)
+
+
+def test_an_id_of_any_size_is_no_crash() -> None:
+    (row,) = parts({"input_ids": [2**40, -(2**40)], "labels": [-100, 2**40]})
+    assert row.input_ids.tolist() == [2**31 - 1, -(2**31)]
