@@ -432,7 +432,7 @@ class Auditor:
         try:
             whole = self._tokenizer.render(messages, tools)
             if whole.startswith(one.text):
-                spans = self._spans.find(whole, messages, tools).spans
+                spans = self._spans.find(whole, messages, tools)
                 return [Place(span.index, span.start, span.end) for span in spans]
         except (TemplateError, NotJudgeable):
             pass

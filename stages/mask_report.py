@@ -227,7 +227,21 @@ def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) 
             console.print(f"({padding} padding tokens, labels {set(labels[~real].tolist())})")
 
 
-def measure(done: Tokenised, collated: Audit, controls: list[Control]) -> dict[str, Measured]:
+def stops_alone(accounting: Mapping[Split, Accounting], tokenizer: ChatTokenizer) -> Measured:
+    """Splits in which the policy supervises nothing but stop tokens."""
+    said = {
+        split: account.tokens_supervised
+        - int(account.supervised_ids[tokenizer.stop_token_ids].sum())
+        for split, account in accounting.items()
+        if account.kept
+    }
+    evidence = tuple(f"{split}: {count} other tokens" for split, count in said.items())
+    return Measured(sum(not count for count in said.values()), len(said), evidence=evidence)
+
+
+def measure(
+    done: Tokenised, collated: Audit, controls: list[Control], tokenizer: ChatTokenizer
+) -> dict[str, Measured]:
     """What the rules ask of the rows and of the batches."""
     accounts = done.accounting.values()
     loaded = sum(account.loaded for account in accounts)
@@ -262,6 +276,7 @@ def measure(done: Tokenised, collated: Audit, controls: list[Control]) -> dict[s
         "scaffold_differs": count(rows, rows.must_mask, "scaffold_differs"),
         "stop_masked": count(rows, rows.must_supervise, "stop_masked"),
         "stop_missing": count(rows, rows.rows, "stop_missing"),
+        "stops_alone": stops_alone(done.accounting, tokenizer),
         **{kind: count(rows, rows.rows, kind) for kind in ODDITIES},
         "content_trimmed": count(rows, rows.rows, "content_trimmed"),
         "reasoning_dropped": count(rows, rows.rows, "reasoning_dropped"),
@@ -316,7 +331,11 @@ def summarise(
 
 
 def describe(
-    params: Params, done: Tokenised, collated: Audit, controls: list[Control]
+    params: Params,
+    done: Tokenised,
+    collated: Audit,
+    controls: list[Control],
+    tokenizer: ChatTokenizer,
 ) -> list[Section]:
     """The sections of the page below the checks."""
     sampler = done.sampler
@@ -325,7 +344,7 @@ def describe(
         lengths_section(done.accounting, params.data),
         findings_section(done.audit, collated, sampler.views, sampler.left_out),
         controls_section(controls),
-        policy_section(params.labels, params.data),
+        policy_section(params.labels, params.data, prints_date=tokenizer.prints_date),
     ]
 
 
@@ -361,7 +380,7 @@ def main(params: Params) -> None:
     controls = prove_audit(params, tokenizer)
     print_batch_0(params, collator, tokenizer)
 
-    measured = measure(done, collated, controls)
+    measured = measure(done, collated, controls, tokenizer)
     checks = judge_all(RULES, measured, binding.params, params.run.seed)
     verdict = make_verdict(
         binding,
@@ -376,7 +395,7 @@ def main(params: Params) -> None:
         verdict,
         __doc__,
         numbers=summarise(done, measured, controls),
-        sections=describe(params, done, collated, controls),
+        sections=describe(params, done, collated, controls, tokenizer),
         conversations=done.sampler.views,
     )
 

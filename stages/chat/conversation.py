@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from ..config.errors import UserError
+
 ASSISTANT = "assistant"
 
 Message = dict[str, Any]
@@ -55,8 +57,16 @@ def is_empty_answer(message: Message) -> bool:
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Stream the conversations of a normalised split (artifacts/dataset/*.jsonl)."""
+    """Stream the conversations of a normalised split (artifacts/dataset/*.jsonl).
+
+    Raises UserError for a line that hash_data did not write.
+    """
     decoder = msgspec.json.Decoder(Conversation)
     with path.open("rb") as file:
-        for line in file:
-            yield decoder.decode(line)
+        for number, line in enumerate(file, start=1):
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise UserError(
+                    f"{path}:{number} is damaged ({error}); `dvc repro hash_data` writes it anew"
+                ) from None

@@ -6,6 +6,7 @@ supervised.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..config.schema import Labels
 from .conversation import ASSISTANT, Message
-from .spans import Layout, NotJudgeable, Span
+from .spans import NotJudgeable, Span
 from .tokenizer import ChatTokenizer, Encoded
 
 IGNORE_INDEX = -100
@@ -87,7 +88,7 @@ def label_conversation(
     encoded: Encoded,
     text: str,
     messages: Sequence[Message],
-    layout: Layout,
+    spans: Sequence[Span],
     tokenizer: ChatTokenizer,
     policy: Labels,
 ) -> Labelled:
@@ -97,7 +98,6 @@ def label_conversation(
     """
     labeller = _Labeller(encoded, text, tokenizer, policy)
     chosen = set(supervised_turns(messages, policy.turns))
-    spans = layout.spans
     for first, last in _turns(spans):
         index = spans[first].index
         lead = spans[first - 1].end if first else 0
@@ -159,14 +159,16 @@ class _Labeller:
             tail = Role.TOOL_CALL if calls else Role.SCAFFOLD
             parts.append((spans[-1].end, end, tail))
         self.mark(header, body, Role.HEADER)
-        for start, stop_at, role in _said_last(parts):
+        for start, stop_at, role in sorted(parts, key=self._precedence):
             first, last = self.mark(start, stop_at, role)
             self._supervised[first:last] = supervised and role in self._supervise
         if stop is not None:
             self._roles[stop] = Role.STOP
             self._supervised[stop] = supervised
         said = [span for span in spans if span.kind != "call"]
-        self._note_straddling(*(edge for span in said for edge in (span.start, span.end)))
+        self._straddling += [self._across(edge) for span in said for edge in (span.start, span.end)]
+        if self._mask_straddling:
+            self._mask_at_edges(parts, stop)
         self._mask_across(body)
 
     def _find_header(self, first: Span, lead: int) -> tuple[int, int]:
@@ -195,17 +197,28 @@ class _Labeller:
 
     def _mask_across(self, body: int) -> None:
         """Mask tokens over the edge of the header: after a prompt that ends there, none is met."""
-        across = np.flatnonzero((self._starts < body) & (self._ends > body))
+        across = self._across(body)
         self._supervised[across] = False
         self._roles[across] = Role.HEADER
         self._straddling.append(across)
 
-    def _note_straddling(self, *edges: int) -> None:
-        for edge in edges:
-            over = np.flatnonzero((self._starts < edge) & (self._ends > edge))
-            self._straddling.append(over)
-            if self._mask_straddling:
-                self._supervised[over] = False
+    def _precedence(self, part: tuple[int, int, Role]) -> tuple[bool, bool]:
+        """Last comes what is supervised, and what is said: it gets the tokens over its edges."""
+        return part[2] in self._supervise, part[2] != Role.SCAFFOLD
+
+    def _mask_at_edges(self, parts: Sequence[tuple[int, int, Role]], stop: int | None) -> None:
+        """Mask tokens that hold both what is supervised and what is not."""
+        changes = [part[:2] for part in parts if part[2] in self._supervise]
+        if stop is not None:
+            changes.append((int(self._starts[stop]), int(self._ends[stop])))
+        edges = Counter(edge for change in changes for edge in change)
+        for edge, times in edges.items():
+            if times == 1:  # twice: one supervised part ends where the next begins
+                self._supervised[self._across(edge)] = False
+
+    def _across(self, edge: int) -> NDArray[np.int64]:
+        """Positions of the tokens that hold characters on both sides of an edge."""
+        return np.flatnonzero((self._starts < edge) & (self._ends > edge))
 
     def finish(self) -> Labelled:
         if len(self._ids) and self._ids[0] == self._tokenizer.bos_token_id:
@@ -230,8 +243,3 @@ def _parts(spans: Sequence[Span], body: int) -> list[tuple[int, int, Role]]:
         position = span.end
         before = Role.REASONING if role == Role.REASONING else Role.SCAFFOLD
     return parts
-
-
-def _said_last(parts: list[tuple[int, int, Role]]) -> list[tuple[int, int, Role]]:
-    """The template's text first: a token over an edge then belongs to what is said."""
-    return sorted(parts, key=lambda part: part[2] != Role.SCAFFOLD)

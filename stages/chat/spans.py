@@ -64,14 +64,6 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Spans in the order of the text, and the texts that the template left out."""
-
-    spans: list[Span]
-    dropped: list[Slot]
-
-
-@dataclass(frozen=True)
 class _Scaffold:
     """The template's own text: pieces[n] stands before the n-th sentinel, the last one at the end.
 
@@ -99,8 +91,8 @@ class SpanFinder:
         self._constants = re.compile(f"({alternatives})") if constants else None
         self._scaffolds: dict[str, _Scaffold | NotJudgeable] = {}
 
-    def find(self, text: str, messages: Sequence[Message], tools: list[Any] | None) -> Layout:
-        """Spans of all texts in `text`, the rendering of `messages`.
+    def find(self, text: str, messages: Sequence[Message], tools: list[Any] | None) -> list[Span]:
+        """Spans of all texts in `text`, the rendering of `messages`, in their order there.
 
         Raises NotJudgeable, whose text names the message that the template changed.
         """
@@ -185,7 +177,7 @@ class SpanFinder:
 
     def _place(
         self, text: str, slots: list[Slot], scaffold: _Scaffold, messages: Sequence[Message]
-    ) -> Layout:
+    ) -> list[Span]:
         spans: list[Span] = []
         placed: set[int] = set()
         last = None
@@ -206,8 +198,7 @@ class SpanFinder:
         if text[position:] != pieces[-1]:
             missing = [slots[number] for number in scaffold.missing]
             raise _rewritten((missing or [last or slots[0]])[0], messages)
-        found = [span for span in spans if span.index >= 0]
-        return Layout(found, [slots[number] for number in scaffold.missing])
+        return [span for span in spans if span.index >= 0]
 
 
 def _rewritten(slot: Slot, messages: Sequence[Message]) -> NotJudgeable:

@@ -28,6 +28,8 @@ PROBE: list[Message] = [
     {"role": ASSISTANT, "content": SENTINEL.format(0)},
 ]
 
+SYSTEM: Message = {"role": "system", "content": "Answer questions."}
+
 
 class TemplateError(ValueError):
     """The chat template refuses a conversation; the text is the template's own reason."""
@@ -75,14 +77,26 @@ class ChatTokenizer:
         bos: int | None = self._tokenizer.bos_token_id
         return bos
 
-    @property
-    def stop_token(self) -> str:
-        return self.decode([self.stop_token_id])
-
     @cached_property
     def added_token_ids(self) -> NDArray[np.int32]:
         """Sorted ids of the tokens outside the base vocabulary: the candidates for a stop token."""
         return np.array(sorted(self._tokenizer.added_tokens_decoder), np.int32)
+
+    @cached_property
+    def _question(self) -> list[Message]:
+        """A conversation up to its question, with a system turn if the template demands one."""
+        try:
+            self.render(PROBE)
+        except TemplateError as reason:
+            with contextlib.suppress(TemplateError):
+                self.render([SYSTEM, *PROBE])
+                return [SYSTEM, PROBE[0]]
+            raise reason from None
+        return PROBE[:1]
+
+    @property
+    def _probe(self) -> list[Message]:
+        return [*self._question, PROBE[1]]
 
     @cached_property
     def header(self) -> str:
@@ -92,10 +106,10 @@ class ChatTokenizer:
         templates always write one, asked or not.
         """
         prompt = self._generation_prompt()
-        lead = self.render(PROBE).partition(PROBE[1]["content"])[0]
+        lead = self.render(self._probe).partition(PROBE[1]["content"])[0]
         if not prompt:
             between = lead.rpartition(PROBE[0]["content"])[2]
-            asked = self.render(PROBE[:1]).rpartition(PROBE[0]["content"])[2]
+            asked = self.render(self._question).rpartition(PROBE[0]["content"])[2]
             return self._without_stop(between) if asked == between else ""
         return next((prompt[:n] for n in range(len(prompt), 0, -1) if prompt[:n] in lead), "")
 
@@ -107,7 +121,7 @@ class ChatTokenizer:
 
     def _generation_prompt(self) -> str:
         """What the template appends for generation; empty when it appends nothing."""
-        question = PROBE[:1]
+        question = self._question
         closed, opened = self.encode(
             [self.render(question), self.render(question, generation_prompt=True)]
         )
@@ -128,20 +142,22 @@ class ChatTokenizer:
             "tool_calls": [{"type": "function", "id": "call00000", "function": call}],
         }
         result: Message = {"role": "tool", "content": "result", "tool_call_id": "call00000"}
-        found = {self._first_added(PROBE)}
+        found = {self._first_added(self._probe)}
         for following in (PROBE[0], result):
             with contextlib.suppress(TemplateError):
-                found.add(self._first_added([*PROBE, following]))
-        if self._first_added(PROBE) is not None:
+                found.add(self._first_added([*self._probe, following]))
+        if self._first_added(self._probe) is not None:
             with contextlib.suppress(TemplateError):
-                _, told, tail = self.render([PROBE[0], calling]).rpartition(SENTINEL.format(1))
+                _, told, tail = self.render([*self._question, calling]).rpartition(
+                    SENTINEL.format(1)
+                )
                 found.add(self._added(tail)[-1] if told and self._added(tail) else None)
         opening = self._added(self._generation_prompt())  # what opens every answer ends none
         stops = [token for token in found if token is not None and token not in opening]
         return np.array(sorted(stops), np.int32)
 
     def _first_added(self, messages: Sequence[Message]) -> int | None:
-        """The first added token that the template writes after the answer of PROBE."""
+        """The first added token that the template writes after the probe's answer."""
         added = self._added(self.render(messages).partition(PROBE[1]["content"])[2])
         return added[0] if added else None
 
@@ -160,10 +176,15 @@ class ChatTokenizer:
         return self.decode(self.encode([text])[0].input_ids.tolist())
 
     @cached_property
+    def stops(self) -> re.Pattern[str]:
+        """Matches the text of any stop token; nothing when there is none."""
+        return _any_of(self.stop_tokens)
+
+    @cached_property
     def control_tokens(self) -> re.Pattern[str]:
         """Matches the text of any special token; nothing when there is none."""
         special = [str(one) for one in self._tokenizer.added_tokens_decoder.values() if one.special]
-        return re.compile("|".join(map(re.escape, special)) if special else r"(?!)")
+        return _any_of(special)
 
     @cached_property
     def default_system(self) -> str:
@@ -171,7 +192,9 @@ class ChatTokenizer:
 
         Three words or more before the first message, markers and names of roles left out.
         """
-        lead = self.render(PROBE[:1]).partition(PROBE[0]["content"])[0]
+        if SYSTEM in self._question:
+            return ""
+        lead = self.render(self._question).partition(PROBE[0]["content"])[0]
         told = self.control_tokens.sub(" ", lead)
         words = [word for word in told.split() if word not in ("system", "user")]
         return " ".join(words) if len(words) >= 3 else ""
@@ -183,10 +206,10 @@ class ChatTokenizer:
             self._compiled.globals["strftime_now"],
             datetime.date(1999, 12, 31).strftime,
         )
-        written = self.render(PROBE)
+        written = self.render(self._probe)
         try:
             self._compiled.globals["strftime_now"] = other
-            return self.render(PROBE) != written
+            return self.render(self._probe) != written
         finally:
             self._compiled.globals["strftime_now"] = today
 
@@ -290,9 +313,9 @@ class ChatTokenizer:
 
     def _find_stop_token(self) -> int:
         """The token after which generation ends: the one behind a last answer, if there is one."""
-        last = self._first_added(PROBE)
+        last = self._first_added(self._probe)
         if last is None and not len(self.stop_token_ids):
-            tail = self.render(PROBE).partition(PROBE[1]["content"])[2]
+            tail = self.render(self._probe).partition(PROBE[1]["content"])[2]
             raise UserError(
                 f"the chat template of the tokenizer in {self.directory} writes no stop token "
                 f"after an answer (it writes {tail!r}): a model trained on it never stops; "
@@ -321,6 +344,10 @@ class ChatTokenizer:
             )
         named = [token for token, text in free.items() if "pad" in text.lower()]
         return min(named or free)
+
+
+def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, texts)) if texts else r"(?!)")
 
 
 def _load(directory: Path) -> Any:

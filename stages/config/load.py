@@ -6,6 +6,7 @@ alone. Reading another key raises `UndeclaredParam`: a mistake in the code, foun
 
 import copy
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,6 +48,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not readable as UTF-8 YAML ({reason})") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; it holds {content!r}")
+    try:
+        json.dumps(content, default=str, skipkeys=True)
+    except ValueError:
+        raise UserError(
+            f"{path}: an alias stands inside of what it names; write the values out"
+        ) from None
     return content
 
 

@@ -139,9 +139,9 @@ def expected_tokens(
         )
         want[first:last] = part.want
         supervised[first:last] = part.supervised
-        if policy.straddling == "mask":
-            inside = (starts[first:last] >= part.start) & (ends[first:last] <= part.end)
-            supervised[first:last] &= inside
+    if policy.straddling == "mask":
+        for edge in itertools.chain(*_supervised_stretches(parts)):
+            supervised[(starts < edge) & (ends > edge)] = False
     for part in parts:
         if part.want == Want.HEADER:
             across = (starts < part.end) & (ends > part.end)

@@ -132,9 +132,9 @@ class Preparer:
         prepared.tokens = len(tokens.input_ids)
         messages = conversation.messages
         try:
-            layout = self._spans.find(prepared.text, messages, conversation.tools)
+            spans = self._spans.find(prepared.text, messages, conversation.tools)
             row = label_conversation(
-                tokens, prepared.text, messages, layout, self.tokenizer, self._labels
+                tokens, prepared.text, messages, spans, self.tokenizer, self._labels
             )
         except NotJudgeable as reason:
             prepared.dropped, prepared.detail = "not_judgeable", str(reason)

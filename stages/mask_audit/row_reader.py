@@ -102,9 +102,13 @@ class RowReader:
         after_tool = index > 0 and self._row.messages[index - 1]["role"] == "tool"
         begin = self._skip_reasoning(reasoning)
         place = self._find_answer(said, begin, bool(calls), after_tool)
+        if place is None and begin > self._position:  # an answer that says what was thought
+            place = self._find_answer(said, self._position, bool(calls), after_tool)
         if place is None and said != (whole := "".join(texts_of(message))):
-            reasoning, said, begin = [], whole, self._position
-            place = self._find_answer(said, begin, bool(calls), after_tool)
+            reasoning, said = [], whole
+            place = self._find_answer(said, self._position, bool(calls), after_tool)
+        if place is None and said != (joined := "".join(map(str.strip, texts_of(message)))):
+            place = self._find_answer(joined, self._position, bool(calls), after_tool)
         if place is None:
             self._miss(index, said)
             if not calls or (place := self._find_header()) is None:
@@ -207,7 +211,7 @@ class RowReader:
             body = head + len(header)
             if head < 0:
                 without_header = found if without_header is None else without_header
-            elif reasoned or not self._ends_a_turn(body, found):
+            elif not self._ends_a_turn(begin if reasoned else body, found):
                 return head, body, found, form
             found = text.find(form + stop, found + 1)
         if after_tool and without_header is not None:
@@ -215,7 +219,7 @@ class RowReader:
         return None
 
     def _ends_a_turn(self, start: int, end: int) -> bool:
-        return any(stop in self._text[start:end] for stop in self._tokenizer.stop_tokens)
+        return self._tokenizer.stops.search(self._text, start, end) is not None
 
     def _find_header(self) -> tuple[int, int, int, str] | None:
         header = self._tokenizer.header
@@ -255,10 +259,11 @@ class RowReader:
         """Where the last call ends; 0 when there is none. A call that is missing is reported."""
         last = 0
         for name, values in calls:
-            found = self._text.find(name, position)
+            limit = self._end_of_turn(position)
+            found = self._text.find(name, position, limit)
             if found < 0 and self._row.truncated:
                 return len(self._text)
-            places = [_place_of(value, self._text, found) for value in values] if found >= 0 else []
+            places = [self._place_of(value, found, limit) for value in values if found >= 0]
             if found < 0 or not all(places):
                 self._report("call_dropped", f"message {index} calls {name!r}: not in the row")
             else:
@@ -266,14 +271,28 @@ class RowReader:
                 last = max(last, position, *places)
         return last
 
+    def _end_of_turn(self, position: int) -> int:
+        """Where the first stop token stands behind which the same turn does not go on."""
+        header = self._tokenizer.header
+        for stop in self._tokenizer.stops.finditer(self._text, position):
+            if not header or not self._text.startswith(header, stop.end()):
+                return stop.start()
+        return len(self._text)
+
+    def _place_of(self, value: str, position: int, limit: int) -> int:
+        """Where an argument ends behind `position`, plain or as JSON; 0 when it is absent."""
+        escaped = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+        for form in dict.fromkeys((value, value.strip(), *escaped)):
+            end = None if self._tokenizer.stops.search(form) else limit
+            found = self._text.find(form, position, end)
+            if found >= 0:
+                return found + len(form)
+        return 0
+
     def _find_stop(self, position: int) -> tuple[int, str]:
         """(where the stop token begins, its text); the end of the row and nothing without one."""
-        found = [
-            (self._text.find(stop, position), stop)
-            for stop in self._tokenizer.stop_tokens
-            if stop in self._text[position:]
-        ]
-        return min(found, default=(min(position, len(self._text)), ""))
+        found = self._tokenizer.stops.search(self._text, position)
+        return (found.start(), found[0]) if found else (min(position, len(self._text)), "")
 
     def _miss(self, index: int, said: str) -> None:
         if self._row.truncated:
@@ -283,9 +302,14 @@ class RowReader:
             self._report("content_dropped", detail)
 
     def _report_trimmed(self, index: int, role: str, said: str, form: str) -> None:
-        if form != said and form in said and not self._row.truncated:
+        if form == said or self._row.truncated:
+            return
+        if form in said:
             lost = said.replace(form, "", 1)
             self._report("content_trimmed", f"message {index} ({role}) has lost {lost!r}")
+        elif form.split() != said.split() and "".join(form.split()) == "".join(said.split()):
+            detail = f"message {index} ({role}) has lost white space between its parts"
+            self._report("content_trimmed", detail)
 
     def _report(self, kind: Kind, detail: str) -> None:
         self._audit.add(Finding(kind, self._row.source, -1, 1, detail))
@@ -318,16 +342,6 @@ def _leaves(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from _leaves(one)
-
-
-def _place_of(value: str, text: str, position: int) -> int:
-    """Where an argument ends in `text` after `position`, plain or as JSON; 0 when it is absent."""
-    escaped = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
-    for form in (value, value.strip(), *escaped):
-        found = text.find(form, position)
-        if found >= 0:
-            return found + len(form)
-    return 0
 
 
 def _forms(text: str, tokenizer: ChatTokenizer) -> Iterator[str]:

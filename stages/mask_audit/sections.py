@@ -191,8 +191,8 @@ def controls_section(controls: Sequence[Control]) -> Section:
     )
 
 
-def policy_section(labels: Labels, data: Data) -> Section:
-    """By which settings the labels were made."""
+def policy_section(labels: Labels, data: Data, *, prints_date: bool) -> Section:
+    """By which settings the labels were made; prints_date: the template writes today's date."""
     settings = {f"labels.{name}": value for name, value in asdict(labels).items()}
     settings |= {"data.max_length": data.max_length, "data.truncation": data.truncation}
     rows = [
@@ -203,4 +203,9 @@ def policy_section(labels: Labels, data: Data) -> Section:
         "The settings by which tokens are supervised. What they do not name is masked, and so is "
         'every message with "weight": 0.'
     )
+    if prints_date:
+        text += (
+            f" The template writes the date: every row says {labels.template_date}, while a model "
+            "that is asked later is told the day of the question."
+        )
     return Section("Policy", text, table=Table(("setting", "value"), rows))

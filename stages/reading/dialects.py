@@ -163,6 +163,7 @@ class RowParser:
 
     def __init__(self, setting: Dialect | Literal["auto"]) -> None:
         self.dialect: Dialect | None = None if setting == "auto" else setting
+        self._automatic = setting == "auto"
         self._chosen_by = "the file began as" if setting == "auto" else "data.dialect is"
 
     def parse(self, row: Any, source: str) -> Conversation:
@@ -175,6 +176,8 @@ class RowParser:
         if not isinstance(row, dict):
             raise BadRow(f"must be a JSON object, is {type(row).__name__}")
         _refuse_foreign_content(row)
+        if self._automatic:
+            _refuse_two_dialects(row)
         self.dialect = self.dialect or _detect_or_refuse(row)
         try:
             messages, tools = DIALECTS[self.dialect](row)
@@ -204,6 +207,18 @@ def _refuse_foreign_content(row: Mapping[str, Any]) -> None:
         raise BadRow(
             "holds 'input_ids' and no messages: labels made elsewhere are judged by "
             "`holdshort audit-labels`"
+        )
+
+
+def _refuse_two_dialects(row: Mapping[str, Any]) -> None:
+    """Refuse a row that says one thing in one dialect and perhaps another in a second."""
+    filled = {key for key, value in row.items() if value}
+    both = [(dialect, sign) for dialect, signs in SIGNS.items() for sign in signs if sign <= filled]
+    if len({dialect for dialect, _ in both}) > 1:
+        (one, first), (other, second) = both[0], next(it for it in both if it[0] != both[0][0])
+        raise BadRow(
+            f"is both {one} ({', '.join(map(repr, sorted(first)))}) and {other} "
+            f"({', '.join(map(repr, sorted(second)))}); set data.dialect to the one to read"
         )
 
 

@@ -34,6 +34,8 @@ def input_files(location: str, key: str) -> list[Path]:
     if not files:
         raise UserError(f"{path} ({key}) holds no file")
     for file in files:
+        if file.exists() and not file.is_file():
+            raise UserError(f"{file} ({key}) is no regular file; write its content to one")
         if not format_of(file):
             raise UserError(
                 f"{file} ({key}) is of a kind that cannot be read; use .parquet, or "

@@ -1,5 +1,8 @@
 """A row becomes a conversation, known by what it says."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from stages.chat.conversation import (
@@ -7,7 +10,9 @@ from stages.chat.conversation import (
     first_answer,
     is_empty_answer,
     prompt_key,
+    read_conversations,
 )
+from stages.config import UserError
 from stages.reading.dialects import RowParser
 
 
@@ -48,3 +53,11 @@ def test_an_answer_is_empty_when_it_says_and_calls_nothing(
     message: dict[str, object], empty: bool
 ) -> None:
     assert is_empty_answer(message) is empty
+
+
+def test_a_damaged_line_of_a_split_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    whole = msgspec.json.encode(parse(("user", "a"), ("assistant", "b")))
+    path.write_bytes(whole + b"\n" + whole[:20])
+    with pytest.raises(UserError, match=r"train\.jsonl:2 is damaged .+; `dvc repro hash_data`"):
+        list(read_conversations(path))

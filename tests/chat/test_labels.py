@@ -36,13 +36,11 @@ def label(
     tokenizer: ChatTokenizer, messages: list[Message], turns: Literal["all", "last"] = "all"
 ) -> Labelled:
     text = tokenizer.render(messages)
-    layout = SpanFinder(lambda turns, tools: tokenizer.render(turns, tools)).find(
+    spans = SpanFinder(lambda turns, tools: tokenizer.render(turns, tools)).find(
         text, messages, None
     )
     policy = make_params(labels__turns=turns).labels
-    return label_conversation(
-        tokenizer.encode([text])[0], text, messages, layout, tokenizer, policy
-    )
+    return label_conversation(tokenizer.encode([text])[0], text, messages, spans, tokenizer, policy)
 
 
 def marked(tokenizer: ChatTokenizer, row: Labelled) -> str:

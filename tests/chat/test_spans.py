@@ -37,8 +37,8 @@ def find(template: str, *contents: str) -> list[str]:
         return compiled.render(messages=turns, tools=tools)
 
     text = render(messages, None)
-    layout = SpanFinder(render, inspected_constants(template)).find(text, messages, None)
-    return [text[span.start : span.end] for span in layout.spans]
+    spans = SpanFinder(render, inspected_constants(template)).find(text, messages, None)
+    return [text[span.start : span.end] for span in spans]
 
 
 @pytest.mark.parametrize(

@@ -82,3 +82,11 @@ def test_a_template_that_cannot_render_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(UserError, match=r"cannot render a plain question and answer: .+; mend"):
         chat_tokenizer(tmp_path, template)
+
+
+def test_a_template_that_demands_a_system_turn_is_probed_with_one(tmp_path: Path) -> None:
+    demand = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    tokenizer = chat_tokenizer(tmp_path, demand + CHATML)
+    assert tokenizer.header == "<|im_start|>assistant\n"
+    assert tokenizer.stop_tokens == ["<|im_end|>"]
+    assert tokenizer.default_system == ""

@@ -39,7 +39,7 @@ def test_every_text_comes_back(tokenizer: ChatTokenizer, text: str) -> None:
 def test_it_stops_at_the_end_of_a_turn_and_pads_with_another_token(
     tokenizer: ChatTokenizer,
 ) -> None:
-    assert tokenizer.stop_token == "<|im_end|>"
+    assert tokenizer.decode([tokenizer.stop_token_id]) == "<|im_end|>"
     assert tokenizer.decode([tokenizer.pad_token_id]) == "<|endoftext|>"
     assert tokenizer.header == "<|im_start|>assistant\n"
 

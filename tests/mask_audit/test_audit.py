@@ -16,7 +16,7 @@ from stages.mask_audit.audit import audit_collated, audit_rows
 from stages.mask_audit.findings import Audit, Row
 
 from ..chat.test_labels import TWO_TURNS, label
-from ..chat.tokenizers import TODAY, chat_tokenizer
+from ..chat.tokenizers import CHATML, TODAY, chat_tokenizer
 from ..settings import ROOT, make_params
 
 Labels = NDArray[np.int32]
@@ -183,6 +183,56 @@ def test_an_answer_outside_the_policy_is_prompt(tokenizer: ChatTokenizer) -> Non
     assert [(finding.kind, finding.detail) for finding in audit.findings] == [
         ("prompt_supervised", "tokens 'cd'"),
         ("prompt_supervised", "tokens '<|im_end|>'"),
+    ]
+
+
+WITHOUT_REASONING: list[Message] = [
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4", "reasoning_content": "4"},
+    {"role": "user", "content": "Sure?"},
+    {"role": "assistant", "content": "4"},
+]
+
+
+def test_an_answer_that_says_what_was_thought_is_found_without_its_reasoning(
+    tokenizer: ChatTokenizer,
+) -> None:
+    audit = audited(tokenizer, lambda labels, ids: labels, WITHOUT_REASONING)
+    assert [finding.kind for finding in audit.findings] == ["reasoning_dropped"]
+
+
+def test_a_dropped_call_that_the_next_answer_names_is_missed_where_it_was_made(
+    tokenizer: ChatTokenizer,
+) -> None:
+    call = {"type": "function", "function": {"name": "find", "arguments": {"word": "cat"}}}
+    messages: list[Message] = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "here"},
+        {"role": "assistant", "content": "find says of cat: here"},
+    ]
+    audit = audited(tokenizer, lambda labels, ids: labels, messages)
+    assert [(finding.kind, finding.detail) for finding in audit.findings] == [
+        ("call_dropped", "message 1 calls 'find': not in the row")
+    ]
+
+
+def test_white_space_between_parts_that_a_template_joins_trimmed_is_missed(
+    tmp_path: Path,
+) -> None:
+    joining = CHATML.replace(
+        "message['content']",
+        "(message['content'] if message['content'] is string "
+        "else message['content'] | map(attribute='text') | map('trim') | join)",
+    )
+    messages: list[Message] = [
+        {"role": "user", "content": "Hello?"},
+        {"role": "assistant", "content": [{"type": "text", "text": t} for t in ("Hi. ", "Bye.")]},
+    ]
+    tokenizer = chat_tokenizer(tmp_path, joining)
+    audit = audited(tokenizer, lambda labels, ids: labels, messages)
+    assert [(finding.kind, finding.detail) for finding in audit.findings] == [
+        ("content_trimmed", "message 1 (assistant) has lost white space between its parts")
     ]
 
 

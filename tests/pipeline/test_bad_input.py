@@ -1,6 +1,7 @@
 """Bad input ends in one sentence with file, line or key and the remedy, and exit code 2."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -131,6 +132,11 @@ def empty_directory(project: Project) -> None:
     project.set_params(data__path="data/none")
 
 
+def pipe(project: Project) -> None:
+    os.mkfifo(project.path / "data/rows.jsonl")
+    project.set_params(data__path="data/rows.jsonl")
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -140,6 +146,7 @@ def empty_directory(project: Project) -> None:
         (utf16, ("data/incidents.jsonl:1: the file is UTF-16", "save it as UTF-8")),
         (outside, ("data.path is '/etc/passwd'", "move it below data/")),
         (other_kind, ("data/notes.txt (data.path)", ".jsonl")),
+        (pipe, ("data/rows.jsonl (data.path) is no regular file",)),
         (empty_directory, ("data/none (data.path) holds no file",)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -213,8 +213,13 @@ def test_a_file_is_of_one_dialect() -> None:
 
 def test_a_row_with_the_keys_of_several_dialects_is_of_the_one_that_is_set() -> None:
     row = {"messages": [USER, ANSWER], "prompt": "c", "completion": "d"}
-    assert parse(row).messages == [USER, ANSWER]
+    assert parse(row, "openai").messages == [USER, ANSWER]
     assert parse(row, "prompt_completion").messages[0]["content"] == "c"
+    with pytest.raises(
+        BadRow,
+        match=r"is both openai \('messages'\) and prompt_completion \('completion', 'prompt'\);",
+    ):
+        parse(row)
     with pytest.raises(BadRow, match=r"is openai, data\.dialect is alpaca; set"):
         parse(row, "alpaca")
 

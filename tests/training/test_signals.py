@@ -11,14 +11,14 @@ from stages.training.signals import StopRequest, catching_stop_signals
 from ..settings import run_python
 
 TRAINING = """
-import os, signal, sys
+import signal, sys
 from stages.training.signals import catching_stop_signals
 number, times = signal.Signals[sys.argv[1]], int(sys.argv[2])
 with catching_stop_signals() as request:
     for step in range(3):
         if step == 1:
             for _ in range(times):
-                os.kill(os.getpid(), number)
+                signal.raise_signal(number)
         print("step", step, flush=True)
         if request.signal is not None:
             print("saved", flush=True)

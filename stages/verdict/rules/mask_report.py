@@ -63,6 +63,13 @@ RULES = (
         "use a template that ends the last answer too: the model would learn to go on",
         unit="answers",
     ),
+    Rule(
+        "stops_alone",
+        "more than stop tokens is supervised",
+        "zero",
+        "add content to labels.supervise: these rows have nothing else that it names",
+        unit="splits",
+    ),
     Rule("label_differs", "a label is its own token", "zero", LABELLING, unit="tokens"),
     Rule(
         "id_outside_vocabulary",
@@ -241,6 +248,7 @@ CAUSES = (
     ({"content_dropped"}, "the chat template rewrites or drops what was said"),
     ({"calls_dropped"}, "the chat template does not write calls of tools"),
     ({"stop_missing"}, "the chat template does not end the last answer"),
+    ({"stops_alone"}, "labels.supervise names nothing that the rows hold"),
     ({"double_bos"}, "both the template and the tokenizer write BOS"),
     ({"not_judgeable"}, "the chat template rewrites or drops what was said"),
     ({"prompt_supervised"}, "the labels cover the prompt"),
