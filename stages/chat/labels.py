@@ -132,15 +132,15 @@ class _Labeller:
         self._text, self._tokenizer = text, tokenizer
         self._supervise = {Role[name.upper()] for name in policy.supervise}
         self._mask_straddling = policy.straddling == "mask"
-        self._is_stop = np.isin(self._ids, tokenizer.stop_token_ids)
+        self._stops = tokenizer.stop_token_ids
         self._roles = np.full(len(self._ids), Role.SCAFFOLD, np.uint8)
         self._supervised = np.zeros(len(self._ids), bool)
         self._straddling: list[NDArray[np.int64]] = []
 
     def mark(self, start: int, end: int, role: Role) -> tuple[int, int]:
         """Give all tokens with a character in [start, end) their role; returns which these are."""
-        first = int(np.searchsorted(self._ends, start, side="right"))
-        last = int(np.searchsorted(self._starts, end)) if end > start else first
+        first = int(self._ends.searchsorted(start, side="right"))
+        last = int(self._starts.searchsorted(end)) if end > start else first
         self._roles[first:last] = role
         return first, last
 
@@ -190,9 +190,10 @@ class _Labeller:
 
     def _find_stop(self, end: int, following: int) -> int | None:
         """The token that ends the turn whose text ends at `end`."""
-        first = int(np.searchsorted(self._starts, end))
-        limit = int(np.searchsorted(self._starts, following))
-        stops = np.flatnonzero(self._is_stop[first:limit])
+        first = int(self._starts.searchsorted(end))
+        limit = int(self._starts.searchsorted(following))
+        following_ids = self._ids[first:limit, None]
+        stops = np.flatnonzero((following_ids == self._stops).any(axis=1))
         return first + int(stops[0]) if len(stops) else None
 
     def _mask_across(self, body: int) -> None:
@@ -218,7 +219,8 @@ class _Labeller:
 
     def _across(self, edge: int) -> NDArray[np.int64]:
         """Positions of the tokens that hold characters on both sides of an edge."""
-        return np.flatnonzero((self._starts < edge) & (self._ends > edge))
+        first = int(self._ends.searchsorted(edge, side="right"))
+        return np.arange(first, max(first, int(self._starts.searchsorted(edge))))
 
     def finish(self) -> Labelled:
         if len(self._ids) and self._ids[0] == self._tokenizer.bos_token_id:

@@ -240,6 +240,9 @@ class ChatTokenizer:
     ) -> str:
         """The conversation as text, by the chat template. Raises TemplateError with its reason."""
         try:
+            if tools is None and all(map(_is_plain, messages)):
+                variables = self._variables(messages, generation_prompt=generation_prompt)
+                return str(self._compiled.render(**variables))
             text: str = self._tokenizer.apply_chat_template(
                 list(messages), tools=tools, tokenize=False, add_generation_prompt=generation_prompt
             )
@@ -247,34 +250,58 @@ class ChatTokenizer:
             raise TemplateError(" ".join(str(error).split())) from None
         return text
 
+    def _variables(
+        self, messages: Sequence[Message], *, generation_prompt: bool = False
+    ) -> dict[str, Any]:
+        """What apply_chat_template gives a template for plain messages, which need no copies."""
+        return {
+            "messages": list(messages),
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": generation_prompt,
+            **self._special_tokens,
+        }
+
     @cached_property
     def has_markers(self) -> bool:
         """Does the template say itself what is generated?"""
         return re.search(r"\{%-?\s*generation\s*-?%\}", self._template()) is not None
 
-    def marked_spans(
+    def render_marked(
         self, messages: Sequence[Message], tools: list[Any] | None
-    ) -> list[tuple[int, int]]:
-        """Characters [start, end) that the template's `{% generation %}` blocks hold."""
-        from transformers.utils.chat_template_utils import render_jinja_template
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """A conversation as text, and characters [start, end) of its `{% generation %}` blocks.
 
-        _, (spans,) = render_jinja_template(
-            [list(messages)],
-            tools=tools,
-            chat_template=self._template(),
-            return_assistant_tokens_mask=True,
-            **self._tokenizer.special_tokens_map,
-        )
-        return [(int(start), int(end)) for start, end in spans]
+        Raises TemplateError as render does.
+        """
+        from transformers.utils import chat_template_utils as rendering
+
+        try:
+            if tools is None and all(map(_is_plain, messages)):
+                text, spans = rendering._render_with_assistant_indices(
+                    self._compiled, **self._variables(messages)
+                )
+                return text, spans
+            (text,), (spans,) = rendering.render_jinja_template(
+                [[{k: v for k, v in one.items() if v is not None} for one in messages]],
+                tools=tools,
+                chat_template=self._template(),
+                return_assistant_tokens_mask=True,
+                **self._special_tokens,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
+            raise TemplateError(" ".join(str(error).split())) from None
+        return text, spans
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenise texts that already hold their special tokens; runs on all cores."""
         encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
         rows = []
         for encoding in encodings:
-            offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-            ids = np.array(encoding.ids, np.int32)
-            rows.append(Encoded(ids, offsets[:, 0], offsets[:, 1]))
+            offsets = encoding.offsets
+            starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
+            bounds = (np.fromiter(edge, np.int64, len(offsets)) for edge in (starts, ends))
+            rows.append(Encoded(np.array(encoding.ids, np.int32), *bounds))
         return rows
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -309,6 +336,7 @@ class ChatTokenizer:
         from transformers.utils.chat_template_utils import _compile_jinja_template
 
         self._compiled = _compile_jinja_template(self._template())  # cached: rendering uses it
+        self._special_tokens = dict(self._tokenizer.special_tokens_map)
         self._compiled.globals["strftime_now"] = today.strftime
 
     def _find_stop_token(self) -> int:
@@ -344,6 +372,11 @@ class ChatTokenizer:
             )
         named = [token for token, text in free.items() if "pad" in text.lower()]
         return min(named or free)
+
+
+def _is_plain(message: Message) -> bool:
+    """Nothing but a role and a text: transformers renders such a message as it is."""
+    return message.keys() == {"role", "content"} and type(message["content"]) is str
 
 
 def _any_of(texts: Sequence[str]) -> re.Pattern[str]:

@@ -3,6 +3,8 @@
 Trainers that use such markers would train on what they mark; the labels here are made without them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..chat.conversation import Conversation
@@ -12,28 +14,32 @@ from ..config.schema import Labels
 from .findings import Audit, Finding
 
 
+def can_compare(conversation: Conversation, tokenizer: ChatTokenizer, policy: Labels) -> bool:
+    """Markers know neither last turns nor weights."""
+    weighted = any(message.get("weight", 1) == 0 for message in conversation.messages)
+    return tokenizer.has_markers and policy.turns == "all" and not weighted
+
+
 def compare_with_markers(
-    conversation: Conversation,
+    source: str,
     encoded: Encoded,
+    spans: Sequence[tuple[int, int]],
     row: Labelled,
     tokenizer: ChatTokenizer,
-    policy: Labels,
     audit: Audit,
 ) -> None:
-    """Add a finding when the markers disagree with the labels; only whole rows can be compared.
+    """Add a finding when the marked spans disagree with the labels of a whole row.
 
-    A marked token is one that overlaps a marked stretch, as transformers counts it.
+    A marked token is one that overlaps a marked span, as transformers counts it.
     """
-    weighted = any(message.get("weight", 1) == 0 for message in conversation.messages)
-    if not tokenizer.has_markers or policy.turns == "last" or weighted:
-        return
     marked = np.zeros(len(encoded.input_ids), bool)
-    for start, end in tokenizer.marked_spans(conversation.messages, conversation.tools):
-        marked |= (encoded.starts < end) & (encoded.ends > start)
+    for start, end in spans:
+        begin = encoded.ends.searchsorted(start, side="right")
+        marked[begin : encoded.starts.searchsorted(end)] = True
     differs = np.flatnonzero(marked != (row.labels != IGNORE_INDEX))
     if len(differs):
         first = int(differs[0])
         shown = tokenizer.decode([int(encoded.input_ids[first])])
         side = "marks" if marked[first] else "leaves out"
         detail = f"the template {side} {shown!r}, the policy does not"
-        audit.add(Finding("markers_differ", conversation.source, first, len(differs), detail))
+        audit.add(Finding("markers_differ", source, first, len(differs), detail))

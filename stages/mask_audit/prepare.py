@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -17,7 +18,7 @@ from ..config.errors import UserError
 from ..config.schema import Data, Labels
 from .audit import audit_rows
 from .findings import Audit, Finding, Row
-from .markers import compare_with_markers
+from .markers import can_compare, compare_with_markers
 from .row_checks import check_rows
 
 CHUNK_ROWS = 512
@@ -30,7 +31,7 @@ class Prepared:
     """What became of one conversation: a row to train on, or the reason why there is none.
 
     text, tokens: the rendering and its length before any cut; row: also there when it was dropped
-    after it was labelled.
+    after it was labelled; marked: spans of the template's own markers, where they can be compared.
     """
 
     conversation: Conversation
@@ -40,6 +41,7 @@ class Prepared:
     dropped: Drop | None = None
     detail: str = ""
     truncated: bool = False
+    marked: list[tuple[int, int]] | None = None
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -99,25 +101,45 @@ class Preparer:
 
         Raises UserError for a row that the template refuses, unless data.on_bad_row is `report`.
         """
-        stream = iter(conversations)
-        while chunk := [Prepared(conversation) for conversation in islice(stream, CHUNK_ROWS)]:
+        waiting: tuple[list[Prepared], Future[list[Encoded]]] | None = None
+        with ThreadPoolExecutor(1) as pool:  # tokenising needs no interpreter lock
+            for chunk in self._rendered(iter(conversations)):
+                texts = [prepared.text for prepared in chunk]
+                following = chunk, pool.submit(self.tokenizer.encode, texts)
+                if waiting is not None:
+                    yield from self._finish(*waiting, audit)
+                waiting = following
+            if waiting is not None:
+                yield from self._finish(*waiting, audit)
+
+    def _rendered(self, conversations: Iterator[Conversation]) -> Iterator[list[Prepared]]:
+        while chunk := [Prepared(one) for one in islice(conversations, CHUNK_ROWS)]:
             for prepared in chunk:
                 self._render(prepared)
-            known = len(audit.findings)
-            encoded = self.tokenizer.encode([prepared.text for prepared in chunk])
-            for prepared, tokens in zip(chunk, encoded, strict=True):
-                if not prepared.dropped:
-                    self._label(prepared, tokens, audit)
-            self._audit([prepared for prepared in chunk if not prepared.dropped], audit)
-            by_source = {prepared.conversation.source: prepared for prepared in chunk}
-            for finding in audit.findings[known:]:
-                by_source[finding.source].findings.append(finding)
-            yield from chunk
+            yield chunk
+
+    def _finish(
+        self, chunk: list[Prepared], encoded: Future[list[Encoded]], audit: Audit
+    ) -> list[Prepared]:
+        """Label, cut and audit a chunk once it is tokenised."""
+        known = len(audit.findings)
+        for prepared, tokens in zip(chunk, encoded.result(), strict=True):
+            if not prepared.dropped:
+                self._label(prepared, tokens, audit)
+        self._audit([prepared for prepared in chunk if not prepared.dropped], audit)
+        by_source = {prepared.conversation.source: prepared for prepared in chunk}
+        for finding in audit.findings[known:]:
+            by_source[finding.source].findings.append(finding)
+        return chunk
 
     def _render(self, prepared: Prepared) -> None:
         conversation = prepared.conversation
         try:
-            prepared.text = self.tokenizer.render(conversation.messages, conversation.tools)
+            messages, tools = conversation.messages, conversation.tools
+            if can_compare(conversation, self.tokenizer, self._labels):
+                prepared.text, prepared.marked = self.tokenizer.render_marked(messages, tools)
+            else:
+                prepared.text = self.tokenizer.render(messages, tools)
         except TemplateError as reason:
             if self._data.on_bad_row == "stop":
                 raise UserError(
@@ -149,8 +171,9 @@ class Preparer:
         if not (row.labels != IGNORE_INDEX).any():
             prepared.dropped = "no_supervised_token"
             prepared.detail = "no answer in it is supervised by the policy in labels"
-        elif not prepared.truncated:
-            compare_with_markers(conversation, tokens, row, self.tokenizer, self._labels, audit)
+        elif prepared.marked is not None and not prepared.truncated:
+            source = conversation.source
+            compare_with_markers(source, tokens, prepared.marked, row, self.tokenizer, audit)
 
     def _audit(self, kept: list[Prepared], audit: Audit) -> None:
         rows = []

@@ -90,3 +90,29 @@ def test_a_template_that_demands_a_system_turn_is_probed_with_one(tmp_path: Path
     assert tokenizer.header == "<|im_start|>assistant\n"
     assert tokenizer.stop_tokens == ["<|im_end|>"]
     assert tokenizer.default_system == ""
+
+
+@pytest.mark.parametrize("generation_prompt", [False, True])
+def test_plain_messages_are_rendered_as_transformers_renders_them(
+    tmp_path: Path, generation_prompt: bool
+) -> None:
+    dated = "{{ strftime_now('%Y') }}{{ eos_token }}{{ tools is none }}{{ documents is none }}"
+    tokenizer = chat_tokenizer(tmp_path, dated + CHATML)
+    plain = [{"role": "user", "content": " a "}, {"role": "assistant", "content": "b\n"}]
+    more = [{**message, "note": "x"} for message in plain]  # rendered by apply_chat_template
+    assert tokenizer.render(plain, generation_prompt=generation_prompt) == tokenizer.render(
+        more, generation_prompt=generation_prompt
+    )
+
+
+def test_marked_stretches_are_the_same_for_plain_and_other_messages(tmp_path: Path) -> None:
+    marked = CHATML.replace(
+        "message['content']",
+        "'' }}{% generation %}{{ message['content'] }}{% endgeneration %}{{ ''",
+    )
+    tokenizer = chat_tokenizer(tmp_path, marked)
+    plain = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}]
+    more = [{**message, "note": "x"} for message in plain]
+    text, spans = tokenizer.render_marked(plain, None)
+    assert (text, spans) == tokenizer.render_marked(more, None)
+    assert [text[start:end] for start, end in spans] == ["ab", "cd"]
