@@ -9,11 +9,10 @@ and, if there is padding or packing, attention_mask, seq_lengths or position_ids
 
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,15 +30,11 @@ KNOWN = ("input_ids", LABELS, *MASKS, "attention_mask", "position_ids", "seq_len
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 FORMATS = ".jsonl (also .gz, .zst), .parquet, .arrow, .safetensors, or a directory of save_to_disk"
 BATCH_ROWS = 256
-AGREES = 0.9
-"""Share of a row's labels that must be copies of tokens for the row to speak for a reading."""
 
 Ids = NDArray[np.int64]
 Columns = dict[str, Ids]
 Stored = tuple[str, "Columns | BadRow"]
 """The name of a row, and its columns or why it cannot be read."""
-Reading = Literal["own", "next", "either", "neither"]
-"""Of which token a row's labels are copies: t, t + 1 (pre-shifted), or this cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -283,32 +278,6 @@ def labels_of(columns: Columns) -> Ids:
     length = min(len(ids), *(len(mask) for mask in masks))
     supervised = np.all([mask[:length] == 1 for mask in masks], axis=0)
     return np.where(supervised, ids[:length], IGNORE_INDEX)
-
-
-def reading_of(columns: Columns) -> Reading:
-    """Which tokens a row's labels are copies of. Masks and rows without labels tell nothing."""
-    labels, ids = columns.get(LABELS), columns["input_ids"]
-    if labels is None or len(labels) != len(ids) or not (labels != IGNORE_INDEX).any():
-        return "either"
-    supervised = labels != IGNORE_INDEX
-    own = float((labels == ids)[supervised].mean())
-    following = np.append(ids[1:], labels[-1:])  # some cut the last token off the ids alone
-    shifted = float((labels == following)[supervised].mean())
-    if max(own, shifted) < AGREES:
-        return "neither"
-    return "either" if own == shifted else "own" if own > shifted else "next"
-
-
-def decide_shift(path: Path, readings: Counter[Reading]) -> bool:
-    """Are the labels of a file pre-shifted? Raises UserError when most rows agree with neither."""
-    rows = readings.total()
-    if readings["neither"] * 2 > rows:
-        raise UserError(
-            f"{path}: in {readings['neither']} of {rows} rows, labels are copies neither of their "
-            "own tokens nor of the next ones: they belong to other tokens; give --pre-shifted yes "
-            "or no to audit them all the same"
-        )
-    return readings["next"] > readings["own"]
 
 
 def conversations_of(

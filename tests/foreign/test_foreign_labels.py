@@ -1,6 +1,5 @@
 """Token files of other trainers: every format gives the same rows, and a bad file is named."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,9 @@ from stages.config import UserError
 from stages.foreign.foreign_labels import (
     Columns,
     ForeignRow,
-    Reading,
     conversations_of,
-    decide_shift,
     labels_of,
     read_rows,
-    reading_of,
 )
 
 from .token_files import WRITERS, Rows, write_jsonl, write_parquet, write_saved_dataset
@@ -190,37 +186,6 @@ def test_masks_become_labels() -> None:
     assert labels_of(both).tolist() == [-100, 6, -100]
     with pytest.raises(BadRow, match="other values than 0 and 1"):
         labels_of(columns(input_ids=ids, completion_mask=[0, 1, 2]))
-
-
-@pytest.mark.parametrize(
-    ("ids", "labels", "reading"),
-    [
-        ([5, 6, 7, 2], [-100, 6, 7, 2], "own"),
-        ([5, 6, 7, 2], [6, 7, 2, -100], "next"),
-        ([5, 6, 7], [6, 7, 2], "next"),  # the last token is in the labels alone
-        ([5, 6, 7, 2], [-100, 9, 9, 9], "neither"),
-        ([5, 6, 7, 2], [-100, -100, -100, -100], "either"),
-        ([5, 5, 5, 5], [-100, 5, 5, -100], "either"),
-        ([5, 6, 7, 2], [6, 7], "either"),
-    ],
-)
-def test_labels_tell_of_which_tokens_they_are_copies(
-    ids: list[int], labels: list[int], reading: Reading
-) -> None:
-    assert reading_of(columns(input_ids=ids, labels=labels)) == reading
-
-
-def test_most_rows_decide_whether_labels_are_shifted() -> None:
-    def decide(**rows: int) -> bool:
-        readings: Counter[Any] = Counter(rows)
-        return decide_shift(Path("a.jsonl"), readings)
-
-    assert not decide(own=9, next=1)
-    assert decide(own=1, next=8, either=5)
-    assert not decide(either=5)
-    assert not decide(own=5, neither=5)
-    with pytest.raises(UserError, match="in 6 of 10 rows, labels are copies neither"):
-        decide(own=4, neither=6)
 
 
 def parts(values: Values, shifted: bool = False, pad: int = 0) -> list[ForeignRow]:
