@@ -41,8 +41,8 @@ Stored = tuple[str, "Columns | BadRow"]
 class ForeignRow:
     """One conversation of a token file, without padding, its labels not shifted.
 
-    input_ids, labels: int32 [T] (of unequal length where the file has them so); positions: int64
-    [T], where these tokens stand in the stored row; padding: positions of supervised padding.
+    input_ids, labels: int32 [T]; positions: int64 [T], where these tokens stand in the stored row;
+    padding: positions of supervised padding.
     """
 
     name: str
@@ -267,17 +267,21 @@ def _damaged(path: Path, kind: str, error: Exception) -> UserError:
 
 
 def labels_of(columns: Columns) -> Ids:
-    """The labels, or those that the masks make of input_ids. Raises BadRow."""
+    """The labels, or those that the masks make of input_ids; as many as tokens. Raises BadRow."""
     if LABELS in columns:
-        return columns[LABELS]
-    ids = columns["input_ids"]
-    masks = [columns[name] for name in MASKS if name in columns]
+        return _a_value_a_token(columns, LABELS)
+    masks = [_a_value_a_token(columns, name) for name in MASKS if name in columns]
     for mask in masks:
         if not np.isin(mask, (0, 1)).all():
             raise BadRow("a mask holds other values than 0 and 1")
-    length = min(len(ids), *(len(mask) for mask in masks))
-    supervised = np.all([mask[:length] == 1 for mask in masks], axis=0)
-    return np.where(supervised, ids[:length], IGNORE_INDEX)
+    return np.where(np.all(masks, axis=0), columns["input_ids"], IGNORE_INDEX)
+
+
+def _a_value_a_token(columns: Columns, name: str) -> Ids:
+    values, tokens = columns[name], len(columns["input_ids"])
+    if len(values) != tokens:
+        raise BadRow(f"{len(values)} values in {name!r} for {tokens} tokens in 'input_ids'")
+    return values
 
 
 def conversations_of(
@@ -291,12 +295,9 @@ def conversations_of(
     ids, labels = columns["input_ids"], labels_of(columns)
     if not len(ids):
         raise BadRow("'input_ids' is empty")
-    if len(labels) != len(ids):  # the audit names it
-        where, none = np.arange(len(ids)), np.zeros(0, np.int64)
-        return [ForeignRow(name, _int32(ids), _int32(labels), where, none)]
     for other in ("attention_mask", "position_ids"):
-        if other in columns and len(columns[other]) != len(ids):
-            raise BadRow(f"{len(columns[other])} values in {other!r} for {len(ids)} tokens")
+        if other in columns:
+            _a_value_a_token(columns, other)
     attended = columns.get("attention_mask")
     if shifted:
         ids, labels, attended = _shift_back(ids, labels, attended)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..chat.labels import IGNORE_INDEX, ROLE_OF_MESSAGE, Role
+from ..chat.labels import ROLE_OF_MESSAGE, Role
 from ..chat.tokenizer import ChatTokenizer
 from ..report.token_view import TokenFinding, TokenView
 from .locating import Found, Located, Locator
@@ -18,10 +18,8 @@ def view_of(
     anchor: str,
 ) -> TokenView:
     """The row with what was found in it; anchor: its name on the page."""
-    row, labels = one.row, one.row.labels
+    row = one.row
     at = {int(position): token for token, position in enumerate(row.positions)}
-    shown = np.full(len(row.input_ids), IGNORE_INDEX, np.int64)
-    shown[: len(labels)] = labels[: len(shown)]
     return TokenView(
         anchor=anchor,
         source=f"{one.conversation.source} ({row.name})",
@@ -29,7 +27,7 @@ def view_of(
         status="cut" if one.truncated else "kept",
         tokens=[_piece(int(token), tokenizer) for token in row.input_ids],
         ids=row.input_ids.tolist(),
-        labels=shown.tolist(),
+        labels=row.labels.tolist(),
         roles=_roles(one, findings, locator),
         findings=[
             TokenFinding(finding.kind, at.get(finding.position, -1), finding.count, str(finding))

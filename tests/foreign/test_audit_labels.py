@@ -165,6 +165,10 @@ def shorten_labels(row: Row) -> None:
     del row["labels"][-1]
 
 
+def lengthen_labels(row: Row) -> None:
+    row["labels"].append(IGNORE_INDEX)
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "values", "position"),
     [
@@ -210,7 +214,7 @@ def test_a_finding_says_which_message_and_which_token(
     ]
 
 
-def test_a_row_that_trains_nothing_and_labels_that_are_too_short_are_named(
+def test_a_row_that_trains_nothing_is_named(
     project: Path, right: list[Row], tmp_path: Path
 ) -> None:
     verdict = judge_rows(project, edited(right, mask_all, 4), tmp_path)
@@ -221,8 +225,41 @@ def test_a_row_that_trains_nothing_and_labels_that_are_too_short_are_named(
         "content_masked": answers,
         "stop_masked": 2,
     }
-    short = judge_rows(project, edited(right, shorten_labels, 4), tmp_path)
-    assert short.values() == {"label_differs": LENGTH}
+
+
+def test_labels_of_another_length_are_named_and_the_other_rows_judged(
+    project: Path, right: list[Row], tmp_path: Path
+) -> None:
+    rows = edited(edited(right, shorten_labels, 3), lengthen_labels, 5)
+    verdict = judge_rows(project, edited(rows, mask_last_stop, 4, 6), tmp_path)
+    assert (verdict.code, verdict.values()) == (
+        1,
+        {"unreadable_rows": 2, "stop_masked": 2, "unmatched_source_rows": 2},
+    )
+    assert verdict.evidence("unreadable_rows") == [
+        f"t.jsonl:4: {LENGTH - 1} values in 'labels' for {LENGTH} tokens in 'input_ids'",
+        f"t.jsonl:6: {LENGTH + 1} values in 'labels' for {LENGTH} tokens in 'input_ids'",
+    ]
+    places = [(one["source"], one["row"], one["position"]) for one in verdict.findings]
+    assert places == [
+        ("source.jsonl:5", "t.jsonl:5", str(LAST_STOP)),
+        ("source.jsonl:7", "t.jsonl:7", str(LAST_STOP)),
+    ]
+    assert refusal(project, edited(right, shorten_labels), tmp_path) == (
+        f"t.jsonl: no row can be read: t.jsonl:1: {LENGTH - 1} values in 'labels' for {LENGTH} "
+        "tokens in 'input_ids'"
+    )
+
+
+def test_labels_of_another_length_in_a_packed_row_are_named(
+    project: Path, right: list[Row], tmp_path: Path
+) -> None:
+    lengths = [len(row["input_ids"]) for row in right]
+    rows = [pack(right[n : n + 4], seq_lengths=lengths[n : n + 4]) for n in (0, 4)]
+    verdict = judge_rows(project, edited(rows, shorten_labels, 1), tmp_path)
+    assert verdict.evidence("unreadable_rows") == [
+        f"t.jsonl:2: {4 * LENGTH - 1} values in 'labels' for {4 * LENGTH} tokens in 'input_ids'"
+    ]
 
 
 def test_inverted_labels_are_explained(project: Path, right: list[Row], tmp_path: Path) -> None:
@@ -462,7 +499,7 @@ def test_broken_lines_are_counted_named_and_fail(
     )
     broken, misfit = verdict.evidence("unreadable_rows")
     assert broken.startswith("t.jsonl:5: not valid JSON")
-    assert misfit == "t.jsonl:9: 2 values in 'attention_mask' for 1 tokens"
+    assert misfit == "t.jsonl:9: 2 values in 'attention_mask' for 1 tokens in 'input_ids'"
 
 
 def test_a_file_without_one_good_row_is_refused(project: Path, tmp_path: Path) -> None:

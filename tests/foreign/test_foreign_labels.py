@@ -266,7 +266,13 @@ def test_positions_that_only_ascend_are_one_conversation() -> None:
 MISFITS: list[tuple[Values, str]] = [
     ({"input_ids": [], "labels": []}, "'input_ids' is empty"),
     ({"input_ids": [0], "labels": [-100]}, "holds nothing but padding"),
-    ({"input_ids": [5, 2], "labels": [5, 2], "attention_mask": [1]}, "1 values in"),
+    ({"input_ids": [5, 2], "labels": [5]}, "1 values in 'labels' for 2 tokens in 'input_ids'"),
+    ({"input_ids": [5, 2], "completion_mask": [0, 1, 1]}, "3 values in 'completion_mask' for 2"),
+    ({"input_ids": [5, 2], "assistant_masks": [1]}, "1 values in 'assistant_masks' for 2 tokens"),
+    (
+        {"input_ids": [5, 2], "labels": [5, 2], "attention_mask": [1]},
+        "1 values in 'attention_mask'",
+    ),
     ({"input_ids": [5, 2], "labels": [5, 2], "seq_lengths": [1, 4]}, "add up to 5, the row has 2"),
 ]
 
