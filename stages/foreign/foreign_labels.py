@@ -22,14 +22,15 @@ from ..chat.conversation import BadRow
 from ..chat.labels import IGNORE_INDEX
 from ..config.errors import UserError
 from ..provenance.hashing import CHUNK_BYTES
+from ..reading.sources import codec_of
 
 LABELS = "labels"
 MASKS = ("assistant_masks", "completion_mask")
 ALIASES = {"tokens": "input_ids", "seq_lens": "seq_lengths", "input_pos": "position_ids"}
 KNOWN = ("input_ids", LABELS, *MASKS, "attention_mask", "position_ids", "seq_lengths")
-COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 FORMATS = ".jsonl (also .gz, .zst), .parquet, .arrow, .safetensors, or a directory of save_to_disk"
 BATCH_ROWS = 256
+MAX_INT64 = np.iinfo(np.int64).max
 
 Ids = NDArray[np.int64]
 Columns = dict[str, Ids]
@@ -61,6 +62,8 @@ def read_rows(path: Path) -> Iterator[Stored]:
     """
     if not path.exists():
         raise UserError(f"{path} does not exist")
+    if not path.is_dir() and not path.is_file():
+        raise UserError(f"{path} (--tokens) is no regular file; write its content to one")
     read = _reader_of(path)
     empty = True
     for stored in read(path):
@@ -73,7 +76,8 @@ def read_rows(path: Path) -> Iterator[Stored]:
 def _reader_of(path: Path) -> Callable[[Path], Iterator[Stored]]:
     if path.is_dir():
         return _read_saved_dataset
-    suffix = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
+    codec = codec_of(path)
+    suffix = (path.with_suffix("") if codec else path).suffix.lower()
     readers = {
         ".jsonl": _read_jsonl,
         ".ndjson": _read_jsonl,
@@ -81,7 +85,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[Stored]]:
         ".arrow": _read_arrow,
         ".safetensors": _read_safetensors,
     }
-    if suffix not in readers or (path.suffix in COMPRESSED and readers[suffix] is not _read_jsonl):
+    if suffix not in readers or (codec and readers[suffix] is not _read_jsonl):
         raise UserError(f"{path} is of a kind that cannot be read; use {FORMATS}")
     return readers[suffix]
 
@@ -89,8 +93,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[Stored]]:
 def _read_jsonl(path: Path) -> Iterator[Stored]:
     import pyarrow
 
-    codec = COMPRESSED.get(path.suffix)
-    with pyarrow.input_stream(str(path), compression=codec) as stream:
+    with pyarrow.input_stream(str(path), compression=codec_of(path)) as stream:
         lines = enumerate(io.BufferedReader(stream, CHUNK_BYTES), start=1)
         while True:
             try:
@@ -137,8 +140,9 @@ def whole_numbers(name: str, values: Any) -> Ids:
         array = np.asarray(values if values is not None else np.nan)
     except (ValueError, OverflowError):
         array = np.asarray(np.nan)
-    if array.ndim != 1 or (len(array) and array.dtype.kind not in "biu"):
-        raise BadRow(f"{name!r} must be a flat list of whole numbers")
+    fits = not array.size or (array.dtype.kind in "biu" and int(array.max()) <= MAX_INT64)
+    if array.ndim != 1 or not fits:
+        raise BadRow(f"{name!r} must be a flat list of whole numbers that fit into int64")
     return array.astype(np.int64)
 
 
@@ -165,17 +169,18 @@ def _read_saved_dataset(path: Path) -> Iterator[Stored]:
         raise UserError(
             f"{path} holds several data sets; name one of its directories: {', '.join(splits)}"
         )
-    try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        files = [path / one["filename"] for one in state["_data_files"]]
-    except FileNotFoundError:
+    listing = path / "state.json"
+    if not listing.is_file():
         raise UserError(
             f"{path} is no data set that save_to_disk wrote (it has no state.json); use {FORMATS}"
-        ) from None
+        )
+    try:
+        state = json.loads(listing.read_text(encoding="utf-8"))
+        files = [path / one["filename"] for one in state["_data_files"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path / 'state.json'} does not name its _data_files ({error})") from None
-    if missing := [file.name for file in files if not file.exists()]:
-        raise UserError(f"{path / 'state.json'} names {missing[0]}, which is not there")
+        raise UserError(f"{listing} does not name its _data_files ({error})") from None
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise UserError(f"{listing} names {missing[0]}, which is not there")
     return _numbered(path, (row for file in files for row in _rows_of_arrow(file)))
 
 
@@ -218,16 +223,18 @@ def _rows_of_batches(
     for batch in batches:
         columns = {name: batch.column(stored) for name, stored in names.items()}
         for number in range(batch.num_rows):
-            try:
-                yield {name: _cell(name, column[number]) for name, column in columns.items()}
-            except BadRow as reason:
-                yield reason
+            yield _checked({name: _values(column[number]) for name, column in columns.items()})
 
 
-def _cell(name: str, cell: Any) -> Ids:
-    return whole_numbers(
-        name, cell.values.to_numpy(zero_copy_only=False) if cell.is_valid else None
-    )
+def _values(cell: Any) -> Any:
+    return cell.values.to_numpy(zero_copy_only=False) if cell.is_valid else None
+
+
+def _checked(cells: Mapping[str, Any]) -> Columns | BadRow:
+    try:
+        return {name: whole_numbers(name, values) for name, values in cells.items()}
+    except BadRow as reason:
+        return reason
 
 
 def _read_safetensors(path: Path) -> Iterator[Stored]:
@@ -250,7 +257,7 @@ def _read_safetensors(path: Path) -> Iterator[Stored]:
     if wrong := [name for name, tensor in tensors.items() if tensor.dtype.kind not in "biu"]:
         raise UserError(f"{path}: {wrong[0]} must hold integers, is {tensors[wrong[0]].dtype}")
     cells = (
-        {name: tensor[number].astype(np.int64) for name, tensor in tensors.items()}
+        _checked({name: tensor[number] for name, tensor in tensors.items()})
         for number in range(rows.pop())
     )
     return _numbered(path, cells)
@@ -347,14 +354,7 @@ def _without_trailing_padding(ids: Ids, labels: Ids, pad_token_id: int, stop_ids
 def _split(columns: Columns, real: Ids) -> list[Ids]:
     """`real` cut where a packed row begins another conversation."""
     if "seq_lengths" in columns:
-        lengths = columns["seq_lengths"]
-        total = int(lengths.sum())
-        if (lengths <= 0).any() or total not in (len(columns["input_ids"]), len(real)):
-            raise BadRow(f"'seq_lengths' add up to {total}, the row has {len(real)} tokens")
-        pieces = np.split(np.arange(total), np.cumsum(lengths)[:-1])
-        if total == len(real):
-            return [real[piece] for piece in pieces]
-        return [kept for piece in pieces if len(kept := np.intersect1d(piece, real))]
+        return _split_by_lengths(columns["seq_lengths"], len(columns["input_ids"]), real)
     for name in ("attention_mask", "position_ids"):
         values = columns.get(name)
         if values is None or len(real) < 2:
@@ -364,6 +364,20 @@ def _split(columns: Columns, real: Ids) -> list[Ids]:
         if begins.any():
             return np.split(real, np.flatnonzero(begins) + 1)
     return [real]
+
+
+def _split_by_lengths(lengths: Ids, stored: int, real: Ids) -> list[Ids]:
+    """`real` in parts; lengths count all `stored` tokens of the row, or those without padding."""
+    if (lengths < 1).any():
+        raise BadRow(f"'seq_lengths' holds {lengths.min()}; each must be 1 or more")
+    total = sum(lengths.tolist())  # an int64 would wrap around
+    if total not in (stored, len(real)):
+        bare = f", {len(real)} without padding" if len(real) < stored else ""
+        raise BadRow(f"'seq_lengths' add up to {total}, the row has {stored} tokens{bare}")
+    pieces = np.split(np.arange(total), np.cumsum(lengths)[:-1])
+    if total == len(real):
+        return [real[piece] for piece in pieces]
+    return [kept for piece in pieces if len(kept := np.intersect1d(piece, real))]
 
 
 def _int32(values: Ids) -> NDArray[np.int32]:

@@ -26,10 +26,14 @@ class Source:
 def read_source(path: Path, dialect: Dialect | Literal["auto"]) -> Source:
     """All conversations of a file.
 
-    Raises UserError for a file that is missing or empty or holds no conversation.
+    Raises UserError for what is no file of a known kind, and for one without a conversation.
     """
+    if not path.exists():
+        raise UserError(f"{path} (--source) does not exist")
+    if path.is_dir():
+        raise UserError(f"{path} (--source) is a directory; name one file with the conversations")
     if not path.is_file():
-        raise UserError(f"{path} (--source) does not exist or is not a file")
+        raise UserError(f"{path} (--source) is no regular file; write its content to one")
     if not format_of(path):
         raise UserError(f"{path} (--source) is of a kind that cannot be read; use {KINDS}")
     source, parser = Source(path), RowParser(dialect)

@@ -465,6 +465,28 @@ def test_packed_rows_are_judged_where_they_say_how_they_are_packed(
     )
 
 
+def test_packed_lengths_that_no_row_has_are_named_by_row(
+    project: Path, right: list[Row], tmp_path: Path
+) -> None:
+    lengths = [len(row["input_ids"]) for row in right[:2]]
+    rows = [
+        pack(right[:2], seq_lengths=lengths),
+        pack(right[2:4], seq_lengths=[2 * LENGTH, -1]),
+        pack(right[4:6], seq_lengths=[2**62] * 4 + [2 * LENGTH]),
+        pack(right[6:], seq_lengths=[LENGTH, LENGTH - 1]),
+    ]
+    verdict = judge_rows(project, rows, tmp_path)
+    assert (verdict.code, verdict.values()) == (
+        1,
+        {"unreadable_rows": 3, "unmatched_source_rows": 6},
+    )
+    assert verdict.evidence("unreadable_rows") == [
+        "t.jsonl:2: 'seq_lengths' holds -1; each must be 1 or more",
+        f"t.jsonl:3: 'seq_lengths' add up to {2**64 + 2 * LENGTH}, the row has {2 * LENGTH} tokens",
+        f"t.jsonl:4: 'seq_lengths' add up to {2 * LENGTH - 1}, the row has {2 * LENGTH} tokens",
+    ]
+
+
 def test_another_source_or_another_tokenizer_cannot_be_judged(
     project: Path, right: list[Row], tmp_path: Path
 ) -> None:
@@ -552,6 +574,9 @@ def test_the_command_exits_with_0_1_or_2(
     assert exit_code(project, "--tokens", bad) == 1
     assert "fail: stop_masked" in capsys.readouterr().out
     assert exit_code(project, "--tokens", f"{good}.none") == 2
+    assert exit_code(project, "--tokens", str(tmp_path)) == 2
+    assert exit_code(project, "--tokens", good, "--source", str(tmp_path)) == 2
+    assert "(--source) is a directory; name one file" in capsys.readouterr().err
     assert exit_code(project, "--tokens", good, "--supervise", "content,answers") == 2
     assert "--supervise: 'answers' cannot be supervised" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "good.jsonl"]
