@@ -35,6 +35,7 @@ from .verdict.rules.audit_labels import CAUSES, NOT_COVERED, RULES
 SUPERVISE = ("content", "reasoning", "tool_call", "scaffold")
 TEMPLATE_DATE = "2026-01-01"
 EVIDENCE = 20
+PACKAGES = ("chat", "config", "foreign", "mask_audit", "provenance", "reading", "report", "verdict")
 RULE_OF_KIND = {"label_differs_from_input": "label_differs", "call_differs": "calls_differ"}
 
 
@@ -148,11 +149,16 @@ def describe(options: Options, surveyed: Survey, outcome: Outcome, source: Sourc
     return lines
 
 
+def code_files() -> dict[str, Path]:
+    """Name below the package -> file of all code that decides a verdict."""
+    package = Path(__file__).parent
+    below = [file for name in PACKAGES for file in files_below(package / name)]
+    files = [Path(__file__), *(file for file in below if file.suffix == ".py")]
+    return {file.relative_to(package).as_posix(): file for file in files}
+
+
 def bind(options: Options) -> Binding:
     """What the verdict is bound to: the options, this code and its libraries."""
-    package = Path(__file__).parent
-    files = [package / "audit_labels.py", *files_below(package / "chat")]
-    code = {file.relative_to(package).as_posix(): file for file in files if file.suffix == ".py"}
     params = {
         "turns": options.turns,
         "supervise": list(options.supervise),
@@ -160,7 +166,7 @@ def bind(options: Options) -> Binding:
         "pre_shifted": options.pre_shifted,
     }
     environment = software_environment(RENDERING_PACKAGES)
-    return Binding("audit_labels", params, sources_sha256(code), environment)
+    return Binding("audit_labels", params, sources_sha256(code_files()), environment)
 
 
 def digests(options: Options) -> dict[str, str]:

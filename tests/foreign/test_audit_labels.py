@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stages.audit_labels import Options, options_of, run
+from stages.audit_labels import Options, code_files, options_of, run
 from stages.chat.conversation import Message
 from stages.chat.labels import IGNORE_INDEX
 from stages.chat.tokenizer import ChatTokenizer
@@ -20,6 +20,8 @@ from stages.verdict.rules.audit_labels import CAUSES, RULES
 
 from ..chat.test_labels import label
 from ..chat.tokenizers import TODAY, byte_tokenizer
+from ..pipeline.imports import closure
+from ..settings import ROOT
 from .token_files import WRITERS, Rows, write_jsonl
 
 CONVERSATIONS: list[list[Message]] = [
@@ -556,6 +558,11 @@ def test_the_report_is_the_same_wherever_it_is_made(
     assert reports[0] == reports[1]
     assert [name for name, _ in reports[0]] == ["findings.csv", "index.html", "verdict.json"]
     assert not any(str(tmp_path).encode() in content for _, content in reports[0])
+
+
+def test_the_verdict_is_bound_to_all_code_that_the_command_can_import() -> None:
+    bound = {"stages/__init__.py", *(f"stages/{name}" for name in code_files())}
+    assert closure(ROOT, "audit_labels") - bound == set()
 
 
 def exit_code(project: Path, *arguments: str) -> Any:
