@@ -9,11 +9,10 @@ and, if there is padding or packing, attention_mask, seq_lengths or position_ids
 
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,31 +22,28 @@ from ..chat.conversation import BadRow
 from ..chat.labels import IGNORE_INDEX
 from ..config.errors import UserError
 from ..provenance.hashing import CHUNK_BYTES
+from ..reading.sources import codec_of
 
 LABELS = "labels"
 MASKS = ("assistant_masks", "completion_mask")
 ALIASES = {"tokens": "input_ids", "seq_lens": "seq_lengths", "input_pos": "position_ids"}
 KNOWN = ("input_ids", LABELS, *MASKS, "attention_mask", "position_ids", "seq_lengths")
-COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 FORMATS = ".jsonl (also .gz, .zst), .parquet, .arrow, .safetensors, or a directory of save_to_disk"
 BATCH_ROWS = 256
-AGREES = 0.9
-"""Share of a row's labels that must be copies of tokens for the row to speak for a reading."""
+MAX_INT64 = np.iinfo(np.int64).max
 
 Ids = NDArray[np.int64]
 Columns = dict[str, Ids]
 Stored = tuple[str, "Columns | BadRow"]
 """The name of a row, and its columns or why it cannot be read."""
-Reading = Literal["own", "next", "either", "neither"]
-"""Of which token a row's labels are copies: t, t + 1 (pre-shifted), or this cannot be told."""
 
 
 @dataclass(frozen=True)
 class ForeignRow:
     """One conversation of a token file, without padding, its labels not shifted.
 
-    input_ids, labels: int32 [T] (of unequal length where the file has them so); positions: int64
-    [T], where these tokens stand in the stored row; padding: positions of supervised padding.
+    input_ids, labels: int32 [T]; positions: int64 [T], where these tokens stand in the stored row;
+    padding: positions of supervised padding.
     """
 
     name: str
@@ -66,6 +62,8 @@ def read_rows(path: Path) -> Iterator[Stored]:
     """
     if not path.exists():
         raise UserError(f"{path} does not exist")
+    if not path.is_dir() and not path.is_file():
+        raise UserError(f"{path} (--tokens) is no regular file; write its content to one")
     read = _reader_of(path)
     empty = True
     for stored in read(path):
@@ -78,7 +76,8 @@ def read_rows(path: Path) -> Iterator[Stored]:
 def _reader_of(path: Path) -> Callable[[Path], Iterator[Stored]]:
     if path.is_dir():
         return _read_saved_dataset
-    suffix = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
+    codec = codec_of(path)
+    suffix = (path.with_suffix("") if codec else path).suffix.lower()
     readers = {
         ".jsonl": _read_jsonl,
         ".ndjson": _read_jsonl,
@@ -86,7 +85,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[Stored]]:
         ".arrow": _read_arrow,
         ".safetensors": _read_safetensors,
     }
-    if suffix not in readers or (path.suffix in COMPRESSED and readers[suffix] is not _read_jsonl):
+    if suffix not in readers or (codec and readers[suffix] is not _read_jsonl):
         raise UserError(f"{path} is of a kind that cannot be read; use {FORMATS}")
     return readers[suffix]
 
@@ -94,8 +93,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[Stored]]:
 def _read_jsonl(path: Path) -> Iterator[Stored]:
     import pyarrow
 
-    codec = COMPRESSED.get(path.suffix)
-    with pyarrow.input_stream(str(path), compression=codec) as stream:
+    with pyarrow.input_stream(str(path), compression=codec_of(path)) as stream:
         lines = enumerate(io.BufferedReader(stream, CHUNK_BYTES), start=1)
         while True:
             try:
@@ -142,8 +140,9 @@ def whole_numbers(name: str, values: Any) -> Ids:
         array = np.asarray(values if values is not None else np.nan)
     except (ValueError, OverflowError):
         array = np.asarray(np.nan)
-    if array.ndim != 1 or (len(array) and array.dtype.kind not in "biu"):
-        raise BadRow(f"{name!r} must be a flat list of whole numbers")
+    fits = not array.size or (array.dtype.kind in "biu" and int(array.max()) <= MAX_INT64)
+    if array.ndim != 1 or not fits:
+        raise BadRow(f"{name!r} must be a flat list of whole numbers that fit into int64")
     return array.astype(np.int64)
 
 
@@ -170,17 +169,18 @@ def _read_saved_dataset(path: Path) -> Iterator[Stored]:
         raise UserError(
             f"{path} holds several data sets; name one of its directories: {', '.join(splits)}"
         )
-    try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        files = [path / one["filename"] for one in state["_data_files"]]
-    except FileNotFoundError:
+    listing = path / "state.json"
+    if not listing.is_file():
         raise UserError(
             f"{path} is no data set that save_to_disk wrote (it has no state.json); use {FORMATS}"
-        ) from None
+        )
+    try:
+        state = json.loads(listing.read_text(encoding="utf-8"))
+        files = [path / one["filename"] for one in state["_data_files"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path / 'state.json'} does not name its _data_files ({error})") from None
-    if missing := [file.name for file in files if not file.exists()]:
-        raise UserError(f"{path / 'state.json'} names {missing[0]}, which is not there")
+        raise UserError(f"{listing} does not name its _data_files ({error})") from None
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise UserError(f"{listing} names {missing[0]}, which is not there")
     return _numbered(path, (row for file in files for row in _rows_of_arrow(file)))
 
 
@@ -223,16 +223,18 @@ def _rows_of_batches(
     for batch in batches:
         columns = {name: batch.column(stored) for name, stored in names.items()}
         for number in range(batch.num_rows):
-            try:
-                yield {name: _cell(name, column[number]) for name, column in columns.items()}
-            except BadRow as reason:
-                yield reason
+            yield _checked({name: _values(column[number]) for name, column in columns.items()})
 
 
-def _cell(name: str, cell: Any) -> Ids:
-    return whole_numbers(
-        name, cell.values.to_numpy(zero_copy_only=False) if cell.is_valid else None
-    )
+def _values(cell: Any) -> Any:
+    return cell.values.to_numpy(zero_copy_only=False) if cell.is_valid else None
+
+
+def _checked(cells: Mapping[str, Any]) -> Columns | BadRow:
+    try:
+        return {name: whole_numbers(name, values) for name, values in cells.items()}
+    except BadRow as reason:
+        return reason
 
 
 def _read_safetensors(path: Path) -> Iterator[Stored]:
@@ -255,7 +257,7 @@ def _read_safetensors(path: Path) -> Iterator[Stored]:
     if wrong := [name for name, tensor in tensors.items() if tensor.dtype.kind not in "biu"]:
         raise UserError(f"{path}: {wrong[0]} must hold integers, is {tensors[wrong[0]].dtype}")
     cells = (
-        {name: tensor[number].astype(np.int64) for name, tensor in tensors.items()}
+        _checked({name: tensor[number] for name, tensor in tensors.items()})
         for number in range(rows.pop())
     )
     return _numbered(path, cells)
@@ -272,43 +274,21 @@ def _damaged(path: Path, kind: str, error: Exception) -> UserError:
 
 
 def labels_of(columns: Columns) -> Ids:
-    """The labels, or those that the masks make of input_ids. Raises BadRow."""
+    """The labels, or those that the masks make of input_ids; as many as tokens. Raises BadRow."""
     if LABELS in columns:
-        return columns[LABELS]
-    ids = columns["input_ids"]
-    masks = [columns[name] for name in MASKS if name in columns]
+        return _a_value_a_token(columns, LABELS)
+    masks = [_a_value_a_token(columns, name) for name in MASKS if name in columns]
     for mask in masks:
         if not np.isin(mask, (0, 1)).all():
             raise BadRow("a mask holds other values than 0 and 1")
-    length = min(len(ids), *(len(mask) for mask in masks))
-    supervised = np.all([mask[:length] == 1 for mask in masks], axis=0)
-    return np.where(supervised, ids[:length], IGNORE_INDEX)
+    return np.where(np.all(masks, axis=0), columns["input_ids"], IGNORE_INDEX)
 
 
-def reading_of(columns: Columns) -> Reading:
-    """Which tokens a row's labels are copies of. Masks and rows without labels tell nothing."""
-    labels, ids = columns.get(LABELS), columns["input_ids"]
-    if labels is None or len(labels) != len(ids) or not (labels != IGNORE_INDEX).any():
-        return "either"
-    supervised = labels != IGNORE_INDEX
-    own = float((labels == ids)[supervised].mean())
-    following = np.append(ids[1:], labels[-1:])  # some cut the last token off the ids alone
-    shifted = float((labels == following)[supervised].mean())
-    if max(own, shifted) < AGREES:
-        return "neither"
-    return "either" if own == shifted else "own" if own > shifted else "next"
-
-
-def decide_shift(path: Path, readings: Counter[Reading]) -> bool:
-    """Are the labels of a file pre-shifted? Raises UserError when most rows agree with neither."""
-    rows = readings.total()
-    if readings["neither"] * 2 > rows:
-        raise UserError(
-            f"{path}: in {readings['neither']} of {rows} rows, labels are copies neither of their "
-            "own tokens nor of the next ones: they belong to other tokens; give --pre-shifted yes "
-            "or no to audit them all the same"
-        )
-    return readings["next"] > readings["own"]
+def _a_value_a_token(columns: Columns, name: str) -> Ids:
+    values, tokens = columns[name], len(columns["input_ids"])
+    if len(values) != tokens:
+        raise BadRow(f"{len(values)} values in {name!r} for {tokens} tokens in 'input_ids'")
+    return values
 
 
 def conversations_of(
@@ -322,12 +302,9 @@ def conversations_of(
     ids, labels = columns["input_ids"], labels_of(columns)
     if not len(ids):
         raise BadRow("'input_ids' is empty")
-    if len(labels) != len(ids):  # the audit names it
-        where, none = np.arange(len(ids)), np.zeros(0, np.int64)
-        return [ForeignRow(name, _int32(ids), _int32(labels), where, none)]
     for other in ("attention_mask", "position_ids"):
-        if other in columns and len(columns[other]) != len(ids):
-            raise BadRow(f"{len(columns[other])} values in {other!r} for {len(ids)} tokens")
+        if other in columns:
+            _a_value_a_token(columns, other)
     attended = columns.get("attention_mask")
     if shifted:
         ids, labels, attended = _shift_back(ids, labels, attended)
@@ -377,14 +354,7 @@ def _without_trailing_padding(ids: Ids, labels: Ids, pad_token_id: int, stop_ids
 def _split(columns: Columns, real: Ids) -> list[Ids]:
     """`real` cut where a packed row begins another conversation."""
     if "seq_lengths" in columns:
-        lengths = columns["seq_lengths"]
-        total = int(lengths.sum())
-        if (lengths <= 0).any() or total not in (len(columns["input_ids"]), len(real)):
-            raise BadRow(f"'seq_lengths' add up to {total}, the row has {len(real)} tokens")
-        pieces = np.split(np.arange(total), np.cumsum(lengths)[:-1])
-        if total == len(real):
-            return [real[piece] for piece in pieces]
-        return [kept for piece in pieces if len(kept := np.intersect1d(piece, real))]
+        return _split_by_lengths(columns["seq_lengths"], len(columns["input_ids"]), real)
     for name in ("attention_mask", "position_ids"):
         values = columns.get(name)
         if values is None or len(real) < 2:
@@ -394,6 +364,20 @@ def _split(columns: Columns, real: Ids) -> list[Ids]:
         if begins.any():
             return np.split(real, np.flatnonzero(begins) + 1)
     return [real]
+
+
+def _split_by_lengths(lengths: Ids, stored: int, real: Ids) -> list[Ids]:
+    """`real` in parts; lengths count all `stored` tokens of the row, or those without padding."""
+    if (lengths < 1).any():
+        raise BadRow(f"'seq_lengths' holds {lengths.min()}; each must be 1 or more")
+    total = sum(lengths.tolist())  # an int64 would wrap around
+    if total not in (stored, len(real)):
+        bare = f", {len(real)} without padding" if len(real) < stored else ""
+        raise BadRow(f"'seq_lengths' add up to {total}, the row has {stored} tokens{bare}")
+    pieces = np.split(np.arange(total), np.cumsum(lengths)[:-1])
+    if total == len(real):
+        return [real[piece] for piece in pieces]
+    return [kept for piece in pieces if len(kept := np.intersect1d(piece, real))]
 
 
 def _int32(values: Ids) -> NDArray[np.int32]:

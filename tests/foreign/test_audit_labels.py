@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stages.audit_labels import Options, options_of, run
+from stages.audit_labels import Options, code_files, options_of, run
 from stages.chat.conversation import Message
 from stages.chat.labels import IGNORE_INDEX
 from stages.chat.tokenizer import ChatTokenizer
@@ -20,6 +20,8 @@ from stages.verdict.rules.audit_labels import CAUSES, RULES
 
 from ..chat.test_labels import label
 from ..chat.tokenizers import TODAY, byte_tokenizer
+from ..pipeline.imports import closure
+from ..settings import ROOT
 from .token_files import WRITERS, Rows, write_jsonl
 
 CONVERSATIONS: list[list[Message]] = [
@@ -165,6 +167,10 @@ def shorten_labels(row: Row) -> None:
     del row["labels"][-1]
 
 
+def lengthen_labels(row: Row) -> None:
+    row["labels"].append(IGNORE_INDEX)
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "values", "position"),
     [
@@ -210,7 +216,7 @@ def test_a_finding_says_which_message_and_which_token(
     ]
 
 
-def test_a_row_that_trains_nothing_and_labels_that_are_too_short_are_named(
+def test_a_row_that_trains_nothing_is_named(
     project: Path, right: list[Row], tmp_path: Path
 ) -> None:
     verdict = judge_rows(project, edited(right, mask_all, 4), tmp_path)
@@ -221,8 +227,41 @@ def test_a_row_that_trains_nothing_and_labels_that_are_too_short_are_named(
         "content_masked": answers,
         "stop_masked": 2,
     }
-    short = judge_rows(project, edited(right, shorten_labels, 4), tmp_path)
-    assert short.values() == {"label_differs": LENGTH}
+
+
+def test_labels_of_another_length_are_named_and_the_other_rows_judged(
+    project: Path, right: list[Row], tmp_path: Path
+) -> None:
+    rows = edited(edited(right, shorten_labels, 3), lengthen_labels, 5)
+    verdict = judge_rows(project, edited(rows, mask_last_stop, 4, 6), tmp_path)
+    assert (verdict.code, verdict.values()) == (
+        1,
+        {"unreadable_rows": 2, "stop_masked": 2, "unmatched_source_rows": 2},
+    )
+    assert verdict.evidence("unreadable_rows") == [
+        f"t.jsonl:4: {LENGTH - 1} values in 'labels' for {LENGTH} tokens in 'input_ids'",
+        f"t.jsonl:6: {LENGTH + 1} values in 'labels' for {LENGTH} tokens in 'input_ids'",
+    ]
+    places = [(one["source"], one["row"], one["position"]) for one in verdict.findings]
+    assert places == [
+        ("source.jsonl:5", "t.jsonl:5", str(LAST_STOP)),
+        ("source.jsonl:7", "t.jsonl:7", str(LAST_STOP)),
+    ]
+    assert refusal(project, edited(right, shorten_labels), tmp_path) == (
+        f"t.jsonl: no row can be read: t.jsonl:1: {LENGTH - 1} values in 'labels' for {LENGTH} "
+        "tokens in 'input_ids'"
+    )
+
+
+def test_labels_of_another_length_in_a_packed_row_are_named(
+    project: Path, right: list[Row], tmp_path: Path
+) -> None:
+    lengths = [len(row["input_ids"]) for row in right]
+    rows = [pack(right[n : n + 4], seq_lengths=lengths[n : n + 4]) for n in (0, 4)]
+    verdict = judge_rows(project, edited(rows, shorten_labels, 1), tmp_path)
+    assert verdict.evidence("unreadable_rows") == [
+        f"t.jsonl:2: {4 * LENGTH - 1} values in 'labels' for {4 * LENGTH} tokens in 'input_ids'"
+    ]
 
 
 def test_inverted_labels_are_explained(project: Path, right: list[Row], tmp_path: Path) -> None:
@@ -428,6 +467,28 @@ def test_packed_rows_are_judged_where_they_say_how_they_are_packed(
     )
 
 
+def test_packed_lengths_that_no_row_has_are_named_by_row(
+    project: Path, right: list[Row], tmp_path: Path
+) -> None:
+    lengths = [len(row["input_ids"]) for row in right[:2]]
+    rows = [
+        pack(right[:2], seq_lengths=lengths),
+        pack(right[2:4], seq_lengths=[2 * LENGTH, -1]),
+        pack(right[4:6], seq_lengths=[2**62] * 4 + [2 * LENGTH]),
+        pack(right[6:], seq_lengths=[LENGTH, LENGTH - 1]),
+    ]
+    verdict = judge_rows(project, rows, tmp_path)
+    assert (verdict.code, verdict.values()) == (
+        1,
+        {"unreadable_rows": 3, "unmatched_source_rows": 6},
+    )
+    assert verdict.evidence("unreadable_rows") == [
+        "t.jsonl:2: 'seq_lengths' holds -1; each must be 1 or more",
+        f"t.jsonl:3: 'seq_lengths' add up to {2**64 + 2 * LENGTH}, the row has {2 * LENGTH} tokens",
+        f"t.jsonl:4: 'seq_lengths' add up to {2 * LENGTH - 1}, the row has {2 * LENGTH} tokens",
+    ]
+
+
 def test_another_source_or_another_tokenizer_cannot_be_judged(
     project: Path, right: list[Row], tmp_path: Path
 ) -> None:
@@ -462,7 +523,7 @@ def test_broken_lines_are_counted_named_and_fail(
     )
     broken, misfit = verdict.evidence("unreadable_rows")
     assert broken.startswith("t.jsonl:5: not valid JSON")
-    assert misfit == "t.jsonl:9: 2 values in 'attention_mask' for 1 tokens"
+    assert misfit == "t.jsonl:9: 2 values in 'attention_mask' for 1 tokens in 'input_ids'"
 
 
 def test_a_file_without_one_good_row_is_refused(project: Path, tmp_path: Path) -> None:
@@ -499,6 +560,11 @@ def test_the_report_is_the_same_wherever_it_is_made(
     assert not any(str(tmp_path).encode() in content for _, content in reports[0])
 
 
+def test_the_verdict_is_bound_to_all_code_that_the_command_can_import() -> None:
+    bound = {"stages/__init__.py", *(f"stages/{name}" for name in code_files())}
+    assert closure(ROOT, "audit_labels") - bound == set()
+
+
 def exit_code(project: Path, *arguments: str) -> Any:
     given = ("--source", str(project / "source.jsonl"), "--tokenizer", str(project / "tokenizer"))
     with pytest.raises(SystemExit) as ended:
@@ -515,6 +581,9 @@ def test_the_command_exits_with_0_1_or_2(
     assert exit_code(project, "--tokens", bad) == 1
     assert "fail: stop_masked" in capsys.readouterr().out
     assert exit_code(project, "--tokens", f"{good}.none") == 2
+    assert exit_code(project, "--tokens", str(tmp_path)) == 2
+    assert exit_code(project, "--tokens", good, "--source", str(tmp_path)) == 2
+    assert "(--source) is a directory; name one file" in capsys.readouterr().err
     assert exit_code(project, "--tokens", good, "--supervise", "content,answers") == 2
     assert "--supervise: 'answers' cannot be supervised" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "good.jsonl"]

@@ -1,6 +1,6 @@
 """Token files of other trainers: every format gives the same rows, and a bad file is named."""
 
-from collections import Counter
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,9 @@ from stages.config import UserError
 from stages.foreign.foreign_labels import (
     Columns,
     ForeignRow,
-    Reading,
     conversations_of,
-    decide_shift,
     labels_of,
     read_rows,
-    reading_of,
 )
 
 from .token_files import WRITERS, Rows, write_jsonl, write_parquet, write_saved_dataset
@@ -66,6 +63,25 @@ def test_tensors_give_the_rows_with_their_padding(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "saved"])
+def test_the_kind_of_a_file_is_told_by_its_suffix_in_any_case(tmp_path: Path, name: str) -> None:
+    lower = WRITERS[name](tmp_path / name, ROWS)
+    upper = tmp_path / name.upper()
+    upper.write_bytes(lower.read_bytes())
+    assert readable(upper) == readable(lower)
+
+
+def test_unsigned_numbers_beyond_int64_are_told_by_row(tmp_path: Path) -> None:
+    huge = np.array([[1, 2], [1, 2**64 - 100]], np.uint64)
+    save_file({"input_ids": huge, "labels": huge}, tmp_path / "a.safetensors")
+    (_, good), (name, bad) = read_rows(tmp_path / "a.safetensors")
+    assert not isinstance(good, BadRow)
+    assert (name, str(bad)) == (
+        "a.safetensors row 2",
+        "'input_ids' must be a flat list of whole numbers that fit into int64",
+    )
+
+
 def test_a_row_is_named_by_its_line_or_its_number(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ROWS)
     path.write_text("\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
@@ -104,6 +120,10 @@ BAD_LINES = {
     '{"input_ids": [[1], 2], "labels": [1]}': "'input_ids' must be a flat list of whole numbers",
     '{"input_ids": null, "labels": [1]}': "'input_ids' must be a flat list of whole numbers",
     '{"input_ids": [1e400], "labels": [1]}': "not valid JSON",
+    '{"input_ids": [18446744073709551516], "labels": [1]}': "'input_ids' must be a flat list of",
+    '{"input_ids": [1], "labels": [1], "seq_lengths": [99999999999999999999, 1]}': (
+        "'seq_lengths' must be a flat list of whole numbers that fit into int64"
+    ),
 }
 
 
@@ -120,7 +140,9 @@ def test_a_broken_line_is_told_and_the_others_are_read(tmp_path: Path, line: str
 def test_a_null_in_a_table_is_told(tmp_path: Path) -> None:
     rows: Any = [*ROWS, {"input_ids": [1], "labels": None}, {"input_ids": [1], "labels": [None]}]
     read = [row for _, row in read_rows(write_parquet(tmp_path / "a.parquet", rows))]
-    assert [str(row) for row in read[3:]] == ["'labels' must be a flat list of whole numbers"] * 2
+    assert [str(row) for row in read[3:]] == [
+        "'labels' must be a flat list of whole numbers that fit into int64"
+    ] * 2
 
 
 def truncate(path: Path) -> None:
@@ -135,6 +157,14 @@ def test_files_that_cannot_be_read_are_refused_in_a_sentence(tmp_path: Path) -> 
     assert refusal(tmp_path / "empty.jsonl").startswith("empty.jsonl is empty")
     (tmp_path / "no_dataset").mkdir()
     assert "it has no state.json" in refusal(tmp_path / "no_dataset")
+    (tmp_path / "no_dataset" / "state.json").mkdir()
+    assert "it has no state.json" in refusal(tmp_path / "no_dataset")
+    (tmp_path / "directory.jsonl").mkdir()
+    assert "it has no state.json" in refusal(tmp_path / "directory.jsonl")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    assert refusal(tmp_path / "pipe.jsonl") == (
+        "pipe.jsonl (--tokens) is no regular file; write its content to one"
+    )
     for name in ("a.parquet", "a.arrow", "a.safetensors"):
         (tmp_path / name).write_bytes(b"neither of them, but long enough to be looked into")
         assert refusal(tmp_path / name).startswith(f"{name} cannot be read as ")
@@ -190,37 +220,6 @@ def test_masks_become_labels() -> None:
     assert labels_of(both).tolist() == [-100, 6, -100]
     with pytest.raises(BadRow, match="other values than 0 and 1"):
         labels_of(columns(input_ids=ids, completion_mask=[0, 1, 2]))
-
-
-@pytest.mark.parametrize(
-    ("ids", "labels", "reading"),
-    [
-        ([5, 6, 7, 2], [-100, 6, 7, 2], "own"),
-        ([5, 6, 7, 2], [6, 7, 2, -100], "next"),
-        ([5, 6, 7], [6, 7, 2], "next"),  # the last token is in the labels alone
-        ([5, 6, 7, 2], [-100, 9, 9, 9], "neither"),
-        ([5, 6, 7, 2], [-100, -100, -100, -100], "either"),
-        ([5, 5, 5, 5], [-100, 5, 5, -100], "either"),
-        ([5, 6, 7, 2], [6, 7], "either"),
-    ],
-)
-def test_labels_tell_of_which_tokens_they_are_copies(
-    ids: list[int], labels: list[int], reading: Reading
-) -> None:
-    assert reading_of(columns(input_ids=ids, labels=labels)) == reading
-
-
-def test_most_rows_decide_whether_labels_are_shifted() -> None:
-    def decide(**rows: int) -> bool:
-        readings: Counter[Any] = Counter(rows)
-        return decide_shift(Path("a.jsonl"), readings)
-
-    assert not decide(own=9, next=1)
-    assert decide(own=1, next=8, either=5)
-    assert not decide(either=5)
-    assert not decide(own=5, neither=5)
-    with pytest.raises(UserError, match="in 6 of 10 rows, labels are copies neither"):
-        decide(own=4, neither=6)
 
 
 def parts(values: Values, shifted: bool = False, pad: int = 0) -> list[ForeignRow]:
@@ -298,11 +297,28 @@ def test_positions_that_only_ascend_are_one_conversation() -> None:
     assert (row.name, row.packed) == ("a:1", False)
 
 
+PAIR = {"input_ids": [5, 2], "labels": [5, 2]}
 MISFITS: list[tuple[Values, str]] = [
     ({"input_ids": [], "labels": []}, "'input_ids' is empty"),
     ({"input_ids": [0], "labels": [-100]}, "holds nothing but padding"),
-    ({"input_ids": [5, 2], "labels": [5, 2], "attention_mask": [1]}, "1 values in"),
-    ({"input_ids": [5, 2], "labels": [5, 2], "seq_lengths": [1, 4]}, "add up to 5, the row has 2"),
+    ({"input_ids": [5, 2], "labels": [5]}, "1 values in 'labels' for 2 tokens in 'input_ids'"),
+    ({"input_ids": [5, 2], "completion_mask": [0, 1, 1]}, "3 values in 'completion_mask' for 2"),
+    ({"input_ids": [5, 2], "assistant_masks": [1]}, "1 values in 'assistant_masks' for 2 tokens"),
+    (
+        {"input_ids": [5, 2], "labels": [5, 2], "attention_mask": [1]},
+        "1 values in 'attention_mask'",
+    ),
+    ({**PAIR, "attention_mask": [1]}, "1 values in 'attention_mask' for 2 tokens"),
+    ({**PAIR, "seq_lengths": [1, 4]}, "'seq_lengths' add up to 5, the row has 2 tokens"),
+    ({**PAIR, "seq_lengths": [4, -2]}, "'seq_lengths' holds -2; each must be 1 or more"),
+    ({**PAIR, "seq_lengths": [2, 0]}, "'seq_lengths' holds 0; each must be 1 or more"),
+    ({**PAIR, "seq_lengths": []}, "'seq_lengths' add up to 0, the row has 2 tokens"),
+    # these add up to 2 in 64 bits
+    ({**PAIR, "seq_lengths": [2**62] * 4 + [2]}, "add up to 18446744073709551618, the row has 2"),
+    (
+        {"input_ids": [5, 2, 0], "labels": [5, 2, -100], "seq_lengths": [1, 3]},
+        "'seq_lengths' add up to 4, the row has 3 tokens, 2 without padding",
+    ),
 ]
 
 

@@ -3,11 +3,22 @@
 The rules are those of gate 1, of one file of tokens and the conversations that it was made from.
 """
 
+from dataclasses import replace
+from typing import Any
+
 from ..judging import Rule
+from . import mask_report
 
 TRAINER = "mend the trainer's template or its mask, and make the labels again"
-TEMPLATE = "use a template that leaves contents as they are, or mend the named rows"
 SOURCE = "name the source that this file was made from, or take the named rows out"
+
+GATE_1 = {rule.id: rule for rule in mask_report.RULES}
+
+
+def of_gate_1(name: str, **changes: Any) -> Rule:
+    """A rule of gate 1; `changes` are the fields that differ here, mostly the remedy."""
+    return replace(GATE_1[name], **changes)
+
 
 RULES = (
     Rule(
@@ -24,55 +35,28 @@ RULES = (
         f"{SOURCE}: they were not judged",
         unit="rows",
     ),
-    Rule("prompt_supervised", "no prompt token is supervised", "zero", TRAINER, unit="tokens"),
-    Rule("header_supervised", "no header token is supervised", "zero", TRAINER, unit="tokens"),
+    of_gate_1("prompt_supervised", remedy=TRAINER),
+    of_gate_1("header_supervised", remedy=TRAINER),
     Rule("padding_supervised", "no padding is supervised", "zero", TRAINER, unit="tokens"),
-    Rule("content_masked", "every answer token is supervised", "zero", TRAINER, unit="tokens"),
-    Rule(
-        "reasoning_differs",
-        "reasoning is supervised as --supervise says",
-        "zero",
-        TRAINER,
-        unit="tokens",
+    of_gate_1("content_masked", remedy=TRAINER),
+    of_gate_1(
+        "reasoning_differs", text="reasoning is supervised as --supervise says", remedy=TRAINER
     ),
-    Rule(
-        "calls_differ",
-        "calls are supervised as --supervise says",
-        "zero",
-        TRAINER,
-        unit="tokens",
-    ),
-    Rule("stop_masked", "every stop token is supervised", "zero", TRAINER, unit="tokens"),
-    Rule(
+    of_gate_1("calls_differ", text="calls are supervised as --supervise says", remedy=TRAINER),
+    of_gate_1("stop_masked", remedy=TRAINER),
+    of_gate_1(
         "stop_missing",
-        "every answer ends with a stop token",
-        "zero",
-        "use a template that ends every answer: the model would learn to go on",
-        unit="answers",
+        remedy="use a template that ends every answer: the model would learn to go on",
     ),
-    Rule("label_differs", "a label is its own token", "zero", TRAINER, unit="tokens"),
-    Rule(
+    of_gate_1("label_differs", remedy=TRAINER),
+    of_gate_1(
         "id_outside_vocabulary",
-        "every id is one of the tokenizer's",
-        "zero",
-        "name the tokenizer that made these tokens",
-        unit="tokens",
+        text="every id is one of the tokenizer's",
+        remedy="name the tokenizer that made these tokens",
     ),
     Rule("no_supervised_token", "every row has a supervised token", "zero", TRAINER, unit="rows"),
-    Rule(
-        "content_dropped",
-        "the tokens of every row hold each message as it was said",
-        "zero",
-        TEMPLATE,
-        unit="messages",
-    ),
-    Rule(
-        "call_dropped",
-        "the tokens of every row hold each call of a tool, with its arguments",
-        "zero",
-        "use the template of a model that calls tools, or take the calls out of the named rows",
-        unit="calls",
-    ),
+    of_gate_1("content_dropped"),
+    of_gate_1("calls_dropped", id="call_dropped"),
     Rule(
         "scaffold_differs",
         "the template's own text in and right behind answers is supervised as --supervise says",
@@ -81,22 +65,8 @@ RULES = (
         unit="tokens",
         severity="warn",
     ),
-    Rule(
-        "reasoning_dropped",
-        "the template keeps all reasoning",
-        "zero",
-        "split the conversation after each answer whose reasoning shall be learned",
-        unit="messages",
-        severity="warn",
-    ),
-    Rule(
-        "content_trimmed",
-        "the template keeps white space at the ends of messages",
-        "zero",
-        "look at what is lost: a template that trims also trims the indentation of code",
-        unit="messages",
-        severity="warn",
-    ),
+    of_gate_1("reasoning_dropped"),
+    of_gate_1("content_trimmed"),
     Rule(
         "truncated_rows",
         "no row ends before its conversation does",
