@@ -13,13 +13,16 @@ pin_process(__name__, "full_train")
 
 import datetime
 import math
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -27,8 +30,17 @@ from .chat.split import SPLITS
 from .chat.token_store import TokenMeta, TokenStore, read_meta
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
+from .config.schema import HubModel
 from .models.build import build_model, count_parameters
-from .models.save import save_model
+from .models.hub_save import (
+    MERGED,
+    Logits,
+    compare_reloaded,
+    logits_of,
+    stop_tokens_agree,
+    write_hub_model,
+)
+from .models.save import save_model, write_plain
 from .provenance.environment import compute_environment
 from .provenance.records import format_value, read_metrics, write_metrics
 from .report.page import Section, Table, report_directory, write_page
@@ -51,6 +63,10 @@ from .verdict.clearance import MANIFEST, authorise
 MODEL = Path("models/final")
 LOG = Path("logs/full_train.csv")
 ANSWERS_SHOWN = 50
+SAVED_TOLERANCE = 1e-6
+"""Of the largest logit: the same weights compute the same in another process."""
+MERGED_TOLERANCE = 1e-3
+"""Of the largest logit: W + BA is rounded once more than Wx + BAx."""
 
 
 class StepLog:
@@ -284,6 +300,48 @@ def summarise(run: Run, quality: Quality) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class LogitsProbe:
+    """A held-out row, and the trained model's logits on it: float32 [T, V]."""
+
+    ids: list[int]
+    logits: Logits
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        ids = run.validation[0].input_ids.tolist()
+        return cls(ids, logits_of(run.trainer.model, ids))
+
+
+def verify_saved(
+    trained: LogitsProbe, run: Run, params: HubModel, tokenizer: ChatTokenizer
+) -> dict[str, Any]:
+    """Load models/final/ in fresh processes; its numbers for metrics/full_train.json.
+
+    Raises Refusal, and removes the model, when it is not the one that was trained.
+    """
+    with console.status("loading what was written in a fresh process"):
+        found = compare_reloaded(MODEL, params, trained.ids, trained.logits, run.device)
+    scale = float(np.abs(trained.logits).max())
+    faults = []
+    if found.saved > SAVED_TOLERANCE * scale:
+        faults.append(f"its logits differ by {found.saved:.3g} from the trained model's")
+    if found.merged is not None and found.merged > MERGED_TOLERANCE * scale:
+        faults.append(f"the merged model's logits differ by {found.merged:.3g}")
+    if not found.base:
+        faults.append("its logits are the base model's: nothing was learned")
+    if not stop_tokens_agree(MODEL / MERGED, tokenizer):
+        faults.append("its generation_config stops at another token than the template writes")
+    if faults:
+        shutil.rmtree(MODEL)
+        raise Refusal(f"{MODEL} is not the model that was trained and was removed: {faults[0]}")
+    return {
+        "saved_logits_difference": found.saved,
+        "merged_logits_difference": found.merged,
+        "base_logits_difference": found.base,
+    }
+
+
 def model_card(digest: str, summary: Mapping[str, Any], params: Params) -> str:
     """models/final/README.md."""
     lines = [
@@ -302,6 +360,15 @@ def model_card(digest: str, summary: Mapping[str, Any], params: Params) -> str:
         "match and stop rate are of greedy generations on held-out turns.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def model_writer(run: Run, params: Params, tokenizer: ChatTokenizer) -> Callable[[Path], None]:
+    """What writes the trained model into a directory."""
+    model = run.trainer.model
+    if isinstance(params.model, HubModel):
+        return partial(write_hub_model, model=model, params=params.model, tokenizer=tokenizer)
+    config = asdict(params.model) | {"vocab_size": run.meta.vocab_size}
+    return partial(write_plain, model=model, config=config)
 
 
 def print_quality(quality: Quality, baselines: Mapping[str, Any]) -> None:
@@ -332,11 +399,18 @@ def main(params: Params) -> None:
         train(run, params, checkpoints)
         quality = evaluate(run, params)
         summary = summarise(run, quality)
+        trained = LogitsProbe.of(run)
         tokenizer = ChatTokenizer(params.model.tokenizer, datetime.date(2000, 1, 1))
-        config = asdict(params.model) | {"vocab_size": run.meta.vocab_size}
         write_reports(run, quality, tokenizer)
+        save_model(
+            MODEL,
+            model_writer(run, params, tokenizer),
+            tokenizer,
+            model_card(digest, summary, params),
+        )
+        if isinstance(params.model, HubModel):
+            summary |= verify_saved(trained, run, params.model, tokenizer)
         write_metrics("full_train", summary)
-        save_model(MODEL, run.trainer.model, config, tokenizer, model_card(digest, summary, params))
         checkpoints.remove()
     print_quality(quality, baselines)
 

@@ -19,6 +19,7 @@ import pandas as pd
 from .chat.token_store import TOKENS
 from .config import Params
 from .config.schema import Train
+from .models.hub import base_inputs
 from .probes.gradients import GradientProbe, run_gradient_probe
 from .probes.learning_rate import expected_rate, trace_error
 from .provenance.environment import compute_environment
@@ -48,7 +49,8 @@ def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
 
 def measure(probe: GradientProbe, train: Train) -> dict[str, Measured]:
     """What the rules ask of the steps."""
-    records, peak = probe.records, train.learning_rate
+    records = [record for record in probe.records if not record.skipped] or probe.records
+    peak = train.learning_rate
     steps = len(records)
     norms = [record.grad_norm for record in records]
     missing = [f"step {n}" for n, record in enumerate(records) if record.optimizer_calls != 1]
@@ -78,16 +80,20 @@ def measure(probe: GradientProbe, train: Train) -> dict[str, Measured]:
             steps,
             f"worst at step {worst}: applied {rates[worst]:.6g}, closed form {expected:.6g}",
         ),
+        "loss_unscaled": names(
+            [f"step {n}" for n, record in enumerate(records) if record.loss_unscaled], steps
+        ),
         "stale_gradients": names(stale, len(probe.changed)),
         "not_in_optimizer": names(probe.not_in_optimizer, len(probe.changed)),
         "undeclared_frozen": names(probe.undeclared_frozen, len(probe.weight_norms)),
         "without_gradient": names(without, len(probe.changed)),
+        "reentrant_over_frozen": names(
+            probe.reentrant if without and probe.frozen else [], len(probe.reentrant)
+        ),
         "unchanged": names(
             [n for n, share in probe.changed.items() if not share], len(probe.changed)
         ),
-        "frozen_changed": names(
-            [n for n, share in probe.frozen_changed.items() if share], len(probe.frozen_changed)
-        ),
+        "frozen_changed": names(probe.frozen_changed, len(probe.frozen)),
         "median_norm": Measured(median(norms), steps),
         "smallest_norm": Measured(min(norms), steps, f"at step {norms.index(min(norms))}"),
         "largest_norm": Measured(norms[highest], steps, f"at step {highest}"),
@@ -120,7 +126,8 @@ def find_non_finite(probe: GradientProbe) -> list[str]:
     for step, (record, loss) in enumerate(zip(probe.records, probe.losses, strict=True)):
         if not math.isfinite(loss):
             found.append(f"step {step}: loss {loss}")
-        found += [f"step {step}: {name}" for name in record.non_finite]
+        if not record.skipped:
+            found += [f"step {step}: {name}" for name in record.non_finite]
     found += [f"activation of {a.module}" for a in probe.activations if a.non_finite]
     return found
 
@@ -151,7 +158,9 @@ def write_tables(probe: GradientProbe, train: Train) -> None:
                 for name in names
             ],
             "update_ratio_at_peak": [ratios.get(name) for name in names],
-            "changed": [(probe.frozen_changed | probe.changed)[name] for name in names],
+            "changed": [
+                probe.changed.get(name, float(name in probe.frozen_changed)) for name in names
+            ],
             "weight_norm_before": [probe.weight_norms[name][0] for name in names],
             "weight_norm_after": [probe.weight_norms[name][1] for name in names],
         }
@@ -209,7 +218,7 @@ def main(params: Params) -> None:
         checks,
         causes=rank_causes(checks, CAUSES),
         not_covered=NOT_COVERED,
-        inputs=sha256_tree([TOKENS]),
+        inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )
     write_tables(probe, params.train)
     norms = [record.grad_norm for record in probe.records]

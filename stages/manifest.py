@@ -75,7 +75,10 @@ def compose_manifest(
         },
         "tokens": {"sha256": clearance["tokens_sha256"], "files": verdicts["mask_report"].outputs},
         "tokenizer": read_meta().tokenizer,
-        "base_model": {"name": params.model.name, "weights_sha256": None},
+        "base_model": {
+            "name": getattr(params.model, "reference", params.model.name),
+            "weights_sha256": clearance["base_weights_sha256"],
+        },
         "params": declared_values("manifest"),
         "params_edited": [
             {"key": key, "conf": conf, "params": value} for key, conf, value in drift()

@@ -42,6 +42,7 @@ from .mask_audit.sections import (
     rows_section,
 )
 from .mask_audit.specimens import choose_specimens
+from .provenance.base_model import is_reference
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -134,7 +135,7 @@ def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
 
 def refuse_unwatched(tokenizer: str) -> None:
     """Raise UserError for a directory whose changes DVC would not see."""
-    if not is_watched(tokenizer, "mask_report"):
+    if not is_reference(tokenizer) and not is_watched(tokenizer, "mask_report"):
         raise UserError(
             f"model.tokenizer is {tokenizer!r}, which mask_report does not depend on; move it "
             "below data/, or add it to the deps of mask_report in dvc.yaml"

@@ -18,8 +18,11 @@ import pandas as pd
 
 from .chat.token_store import TOKENS
 from .config import Params
-from .probes.fingerprint import RunTrace, first_difference
-from .probes.overfit import OverfitRun, replay_in_fresh_processes, run_overfit
+from .models.build import is_pretrained
+from .models.hub import base_inputs
+from .probes.fingerprint import RunTrace, begins_alike, first_difference
+from .probes.initial_loss import InitialLoss
+from .probes.overfit import STEPS_OF_OTHER_SEED, OverfitRun, replay_in_fresh_processes, run_overfit
 from .provenance.environment import compute_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -38,14 +41,19 @@ def lowest_loss(losses: Sequence[float]) -> float:
 
 
 def measure(
-    run: OverfitRun, blanked: OverfitRun, rerun: RunTrace, other_seed: RunTrace
+    run: OverfitRun,
+    blanked: OverfitRun,
+    rerun: RunTrace,
+    other_seed: RunTrace,
+    *,
+    pretrained: bool,
 ) -> dict[str, Measured]:
     """What the rules ask of the runs."""
     initial = run.initial
     lowest, without_inputs = lowest_loss(run.losses), lowest_loss(blanked.losses)
     step = run.losses.index(lowest) if lowest in run.losses else 0
     difference = first_difference(run.trace, rerun)
-    same = first_difference(run.trace, other_seed) is None
+    same = begins_alike(run.trace, other_seed)
     return {
         "loss_error": Measured(
             initial.error_to_reference,
@@ -53,11 +61,7 @@ def measure(
             f"loss {initial.loss:.6g}, cross-entropy {initial.reference:.6g} nats; on confident "
             f"logits {initial.confident[0]:.6g} and {initial.confident[1]:.6g}",
         ),
-        "initial_loss_error": Measured(
-            initial.error_to_uniform,
-            initial.tokens,
-            f"cross-entropy {initial.reference:.4g}, ln K {initial.uniform:.4g} nats",
-        ),
+        **judge_start(initial, pretrained=pretrained),
         "overfit_loss": Measured(
             lowest,
             len(run.rows),
@@ -77,6 +81,17 @@ def measure(
         ),
         "other_seed_same": Measured(int(same), 2),
     }
+
+
+def judge_start(initial: InitialLoss, *, pretrained: bool) -> dict[str, Measured]:
+    """An untrained model must guess evenly, a pretrained one must not; the other asks nothing."""
+    losses = f"cross-entropy {initial.reference:.4g}, ln K {initial.uniform:.4g} nats"
+    unasked = Measured(0.0, initial.tokens, "asked of other models only")
+    if pretrained:
+        share = Measured(initial.reference / initial.uniform, initial.tokens, losses)
+        return {"initial_loss_error": unasked, "pretrained_loss_share": share}
+    error = Measured(initial.error_to_uniform, initial.tokens, losses)
+    return {"initial_loss_error": error, "pretrained_loss_share": unasked}
 
 
 def write_curve(run: OverfitRun, blanked: OverfitRun) -> None:
@@ -111,9 +126,13 @@ def main(params: Params) -> None:
         return
     with console.status("overfitting a handful of rows, four times"):
         real = run_overfit(params, run.seed)
-        blanked = run_overfit(params, run.seed, blank=True)
-        again, other = replay_in_fresh_processes([run.seed, (run.seed + 1) % 2**32])
-    measured = measure(real, blanked, again, other)
+        steps = len(real.trace.losses)
+        blanked = run_overfit(params, run.seed, blank=True, steps=steps)
+        other_seed = (run.seed + 1) % 2**32
+        again, other = replay_in_fresh_processes(
+            [(run.seed, steps), (other_seed, min(steps, STEPS_OF_OTHER_SEED))]
+        )
+    measured = measure(real, blanked, again, other, pretrained=is_pretrained(params.model))
     checks = judge_all(RULES, measured, binding.params, run.seed)
     verdict = make_verdict(
         binding,
@@ -121,7 +140,7 @@ def main(params: Params) -> None:
         checks,
         causes=rank_causes(checks, CAUSES),
         not_covered=NOT_COVERED,
-        inputs=sha256_tree([TOKENS]),
+        inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )
     write_curve(real, blanked)
     numbers = {

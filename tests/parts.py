@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -98,6 +99,7 @@ def make_trainer(
         loss_fn=causal_lm_loss,
         max_grad_norm=max_grad_norm,
         autocast=nullcontext,
+        scaler=GradScaler("cpu", enabled=False),
     )
 
 

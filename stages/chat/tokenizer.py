@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.errors import UserError
+from ..provenance.base_model import WEIGHT_SUFFIXES, find_base_model, is_reference
 from ..provenance.hashing import sha256_tree, total_sha256
 from .conversation import ASSISTANT, Message
 from .inspected import inspected_constants
@@ -45,15 +46,19 @@ class Encoded:
 
 
 class ChatTokenizer:
-    """The tokenizer in a local directory, in transformers' own format.
+    """The tokenizer in a directory, in transformers' own format, or in that of a base model.
 
+    directory: a path, or the `name@revision` of a base model.
     today: the date that a template which prints one is given, so that tokens repeat on another day.
     Raises UserError when the directory holds no fast tokenizer with a chat template, a pad token
     and a stop token.
     """
 
     def __init__(self, directory: str, today: datetime.date) -> None:
-        self.directory = Path(directory)
+        self._base = (
+            find_base_model(directory, "model.tokenizer") if is_reference(directory) else None
+        )
+        self.directory = self._base.directory if self._base else Path(directory)
         self._tokenizer = _load(self.directory)
         self._backend = self._tokenizer.backend_tokenizer
         self._pieces: dict[int, str] = {}
@@ -219,8 +224,10 @@ class ChatTokenizer:
         return inspected_constants(self._template())
 
     def digests(self) -> dict[str, str]:
-        """Path -> sha256 of the tokenizer's files."""
-        return sha256_tree([self.directory])
+        """Path -> sha256 of the tokenizer's files: of all in the directory but weights."""
+        if self._base is None:
+            return sha256_tree([self.directory])
+        return {k: v for k, v in self._base.inputs().items() if not k.endswith(WEIGHT_SUFFIXES)}
 
     def identity(self) -> dict[str, Any]:
         """What the manifest records of a tokenizer."""

@@ -59,6 +59,52 @@ class TinyGPTModel:
 
 
 @dataclass(frozen=True)
+class Lora:
+    """Keys of PEFT's LoraConfig. target_modules: names, or all-linear."""
+
+    r: Count
+    lora_alpha: Positive
+    lora_dropout: OpenFraction
+    target_modules: str | list[str]
+    modules_to_save: list[str]
+    use_rslora: bool
+    use_dora: bool
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A causal language model that transformers loads, with or without an adapter."""
+
+    name: Literal["hub"]
+    tokenizer: Path
+    frozen: list[str]
+    name_or_path: Path
+    revision: str | None
+    gguf_file: Path | None
+    dtype: Literal["float32", "bfloat16", "float16"]
+    attn_implementation: Literal["eager", "sdpa", "flash_attention_2"]
+    trust_remote_code: bool
+    allow_pickle: bool
+    adapter: Literal["none", "lora", "qlora"]
+    lora: Lora
+    save_merged: bool
+
+    def __post_init__(self) -> None:
+        if self.adapter == "none" and self.save_merged:
+            raise ValueError("model.save_merged needs an adapter; model.adapter is none")
+        if self.adapter != "none" and self.frozen:
+            raise ValueError(
+                f"model.frozen names {self.frozen[0]!r}, but with model.adapter "
+                f"{self.adapter!r} the whole base model is frozen; empty it"
+            )
+
+    @property
+    def reference(self) -> str:
+        """`name@revision`."""
+        return f"{self.name_or_path}@{self.revision}"
+
+
+@dataclass(frozen=True)
 class CustomModel:
     """A model that user code builds: `_target_(vocab_size=..., **arguments)`."""
 
@@ -69,7 +115,7 @@ class CustomModel:
     arguments: dict[str, Any]
 
 
-Model = TinyGPTModel | CustomModel
+Model = TinyGPTModel | HubModel | CustomModel
 
 
 @dataclass(frozen=True)
@@ -123,6 +169,7 @@ class OverfitGate:
     max_loss: Positive
     learning_rate: Positive
     max_initial_loss_error: Positive
+    max_pretrained_loss_share: Positive
     max_loss_error: Positive
     max_blanked_ratio: Positive
 
@@ -167,6 +214,11 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
+class Checkpointing:
+    use_reentrant: bool
+
+
+@dataclass(frozen=True)
 class Train:
     learning_rate: Positive
     lr_scheduler_type: Literal["cosine", "linear", "constant_with_warmup"]
@@ -180,6 +232,8 @@ class Train:
     weight_decay: NonNegative
     max_grad_norm: Positive
     optimizer: Optimizer
+    gradient_checkpointing: bool
+    gradient_checkpointing_kwargs: Checkpointing
     save_steps: Count
     save_total_limit: Count
     eval_steps: Count
@@ -204,7 +258,7 @@ class Train:
 class Run:
     seed: Seed
     device: Literal["cpu", "cuda"]
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     cpu_threads: Count
 
 

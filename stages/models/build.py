@@ -11,7 +11,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..config.errors import UserError
 from ..config.hooks import load_target
-from ..config.schema import CustomModel, Model
+from ..config.schema import CustomModel, HubModel, Model, Train
+from .hub import build_hub_model, checkpoint_activations, is_adapter_parameter
 from .tiny_gpt import TinyGPT
 
 NOT_ARGUMENTS = ("name", "tokenizer", "frozen")
@@ -26,6 +27,8 @@ def build_model(params: Model, vocab_size: int, device: torch.device) -> nn.Modu
     """
     if isinstance(params, CustomModel):
         model = _build_custom(params, vocab_size)
+    elif isinstance(params, HubModel):
+        model = build_hub_model(params, vocab_size, device)
     else:
         arguments = {k: v for k, v in asdict(params).items() if k not in NOT_ARGUMENTS}
         model = TinyGPT(vocab_size=vocab_size, **arguments)
@@ -64,12 +67,30 @@ def _freeze(model: nn.Module, patterns: list[str]) -> None:
             parameter.requires_grad_(False)
 
 
-def undeclared_frozen(model: nn.Module, patterns: list[str]) -> list[str]:
-    """Names of frozen parameters that no pattern of model.frozen matches."""
+def prepare_for_training(model: nn.Module, train: Train) -> nn.Module:
+    """Apply, in place, the settings of the training that change how a model computes."""
+    if train.gradient_checkpointing:
+        checkpoint_activations(model, train.gradient_checkpointing_kwargs.use_reentrant)
+    return model
+
+
+def is_pretrained(params: Model) -> bool:
+    """Does the model begin with weights that were trained before?"""
+    return isinstance(params, HubModel)
+
+
+def undeclared_frozen(model: nn.Module, params: Model) -> list[str]:
+    """Names of frozen parameters that nobody froze on purpose.
+
+    On purpose are those that a pattern of model.frozen matches, and the base below an adapter.
+    """
+    adapted = isinstance(params, HubModel) and params.adapter != "none"
     return [
         name
         for name, parameter in model.named_parameters()
-        if not parameter.requires_grad and not any(fnmatchcase(name, one) for one in patterns)
+        if not parameter.requires_grad
+        and not any(fnmatchcase(name, pattern) for pattern in params.frozen)
+        and not (adapted and not is_adapter_parameter(name))
     ]
 
 

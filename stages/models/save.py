@@ -1,7 +1,8 @@
-"""models/final/: weights as safetensors, the model's arguments, the tokenizer, a model card."""
+"""models/final/: weights or adapter as safetensors, config, tokenizer, a model card."""
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,28 @@ def distinct_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return distinct
 
 
-def save_model(
-    directory: Path, model: nn.Module, config: dict[str, Any], tokenizer: ChatTokenizer, card: str
-) -> None:
-    """Write the directory anew, the same bytes for the same model.
+def write_plain(directory: Path, model: nn.Module, config: dict[str, Any]) -> None:
+    """Weights and arguments of a model that transformers does not know.
 
-    Only one metadata key goes into the safetensors file: with more their order varies. Raises
-    UserError when the disk is full or refuses.
+    Only one metadata key goes into the safetensors file: with more their order varies.
+    """
+    save_file(distinct_tensors(model), directory / "model.safetensors", metadata={"format": "pt"})
+    text = json.dumps(config, indent=2, sort_keys=True)
+    (directory / "config.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def save_model(
+    directory: Path, write: Callable[[Path], None], tokenizer: ChatTokenizer, card: str
+) -> None:
+    """Write the directory anew, in one step: what `write` puts there, the tokenizer and the card.
+
+    Raises UserError when the disk is full or refuses.
     """
     staged = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(staged, ignore_errors=True)
     try:
         staged.mkdir(parents=True)
-        save_file(distinct_tensors(model), staged / "model.safetensors", metadata={"format": "pt"})
-        text = json.dumps(config, indent=2, sort_keys=True)
-        (staged / "config.json").write_text(f"{text}\n", encoding="utf-8")
+        write(staged)
         (staged / "README.md").write_text(card, encoding="utf-8")
         tokenizer.save(staged)
     except (OSError, SafetensorError) as error:

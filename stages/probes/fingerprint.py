@@ -59,24 +59,46 @@ def first_difference(one: RunTrace, other: RunTrace) -> str | None:
     return None
 
 
+def begins_alike(run: RunTrace, other: RunTrace) -> bool:
+    """Do the steps of `other`, which may be shorter, have the bits of the first ones of `run`?"""
+    steps = zip(run.losses, other.losses, run.grad_norms, other.grad_norms, strict=False)
+    return all(
+        (loss.hex(), norm.hex()) == (other_loss.hex(), other_norm.hex())
+        for loss, other_loss, norm, other_norm in steps
+    )
+
+
 def trainable_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """Copies of the trainable parameters."""
     return {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
 
 
-def frozen_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of what must not change: frozen parameters, and buffers of modules that are frozen.
+def frozen_digests(model: nn.Module) -> dict[str, str]:
+    """Digests of what must not change: frozen parameters, and buffers of modules that are frozen.
 
     A module is frozen when it or, if it has no parameters, what holds it has frozen ones only.
+    Digests, not copies: a base model may fill the device.
     """
-    state = {n: p.detach().clone() for n, p in model.named_parameters() if not p.requires_grad}
+    state = {
+        name: tensors_sha256([(name, parameter)])
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad
+    }
     modules = dict(model.named_modules(remove_duplicate=False))
     for name, buffer in model.named_buffers(remove_duplicate=False):
         holders = (modules[holder] for holder in _holders(name))
         parameters = next((own for module in holders if (own := list(module.parameters()))), [])
         if parameters and not any(parameter.requires_grad for parameter in parameters):
-            state[name] = buffer.detach().clone()
+            state[name] = tensors_sha256([(name, buffer)])
     return state
+
+
+def changed_names(before: dict[str, str], model: nn.Module) -> list[str]:
+    """Names of the tensors whose digest is another than `before`."""
+    now = dict(model.named_parameters()) | dict(model.named_buffers(remove_duplicate=False))
+    return [
+        name for name, digest in before.items() if tensors_sha256([(name, now[name])]) != digest
+    ]
 
 
 def _holders(name: str) -> Iterator[str]:

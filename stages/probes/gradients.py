@@ -9,10 +9,11 @@ from torch import nn
 from ..chat.token_store import TokenStore, read_meta
 from ..config import Params
 from ..models.build import build_model, undeclared_frozen
+from ..models.hub import reentrant_modules
 from ..training.determinism import make_deterministic
 from ..training.schedule import count_steps, count_warmup_steps
 from ..training.setup import TrainingBatches, build_trainer, hooked_collator
-from .fingerprint import changed_shares, frozen_state, trainable_state
+from .fingerprint import changed_names, changed_shares, frozen_digests, trainable_state
 from .observe import ActivationRecord, StepObserver, StepRecord, watching_activations
 
 
@@ -20,20 +21,24 @@ from .observe import ActivationRecord, StepObserver, StepRecord, watching_activa
 class GradientProbe:
     """What the first steps of the training showed.
 
-    losses: as each step reported; changed, frozen_changed: share of changed elements by parameter;
-    weight_norms: L2 by parameter, before and after.
+    losses: as each step reported; changed: share of changed elements by trainable parameter;
+    frozen, frozen_changed: names of what must not change, and of what did;
+    weight_norms: L2 by parameter, before and after; reentrant: modules that checkpoint in the
+    reentrant way.
     """
 
     records: list[StepRecord]
     losses: list[float]
     activations: list[ActivationRecord]
     changed: dict[str, float]
-    frozen_changed: dict[str, float]
+    frozen: list[str]
+    frozen_changed: list[str]
     undeclared_frozen: list[str]
     not_in_optimizer: list[str]
     weight_norms: dict[str, tuple[float, float]]
     warmup: int
     steps: int
+    reentrant: list[str]
 
 
 def run_gradient_probe(params: Params) -> GradientProbe:
@@ -45,9 +50,9 @@ def run_gradient_probe(params: Params) -> GradientProbe:
     trainer = build_trainer(params, model, steps)
     collator = hooked_collator(params.data)
     batches = TrainingBatches(store, meta, collator, train, params.run.seed, device)
-    trainable, frozen = trainable_state(model), frozen_state(model)
+    trainable, frozen = trainable_state(model), frozen_digests(model)
     norms_before = _norms(model)
-    observer = StepObserver(model, trainer.optimizer)
+    observer = StepObserver(model, trainer.optimizer, trainer.scaler)
     records, losses = [], []
     activations: dict[str, ActivationRecord] = {}
     probed = min(params.gates.gradient.steps, steps)
@@ -65,12 +70,14 @@ def run_gradient_probe(params: Params) -> GradientProbe:
         losses=losses,
         activations=list(activations.values()),
         changed=changed_shares(trainable, model),
-        frozen_changed=changed_shares(frozen, model),
-        undeclared_frozen=undeclared_frozen(model, params.model.frozen),
+        frozen=sorted(frozen),
+        frozen_changed=changed_names(frozen, model),
+        undeclared_frozen=undeclared_frozen(model, params.model),
         not_in_optimizer=_outside_optimizer(model, trainer.optimizer),
         weight_norms={name: (norms_before[name], norms_after[name]) for name in norms_before},
         warmup=count_warmup_steps(train, steps),
         steps=steps,
+        reentrant=reentrant_modules(model),
     )
 
 

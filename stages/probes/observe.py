@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 DEAD_ACTIVATION = 1e-5
@@ -28,8 +29,11 @@ class StepRecord:
     """One step as it was seen. Norms are L2; dicts are by parameter name.
 
     grad_norm: global, before clipping; applied_norm: global, as the optimizer got it;
-    update_ratios: mean |change| over mean |weight| of matrices that are not all zero before;
-    stale_gradients: parameters whose gradient began with what an earlier step had left there.
+    update_ratios: mean |change| over mean |weight| of matrices that did not begin as zeros, as the
+    B matrices of LoRA do: their ratio says nothing while they are small;
+    stale_gradients: parameters whose gradient began with what an earlier step had left there;
+    skipped: scaled gradients overflowed, and the optimizer was not called; loss_unscaled: there is
+    a scaler, and the step did not use it. Norms are of gradients without their scale.
     """
 
     optimizer_calls: int = 0
@@ -40,6 +44,8 @@ class StepRecord:
     update_ratios: dict[str, float] = field(default_factory=dict)
     non_finite: list[str] = field(default_factory=list)
     stale_gradients: list[str] = field(default_factory=list)
+    skipped: bool = False
+    loss_unscaled: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,10 @@ class ActivationRecord:
 class StepObserver:
     """Keeps a StepRecord for every step taken within `watching`."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
-        self._model, self._optimizer = model, optimizer
+    def __init__(self, model: nn.Module, optimizer: Optimizer, scaler: GradScaler) -> None:
+        self._optimizer, self._scaler, self._scale = optimizer, scaler, 1.0
         self._parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self._zero_at_first = {n for n, p in self._parameters.items() if not bool(p.any())}
         self._squares: dict[str, torch.Tensor] = {}
         self._incoming: dict[str, torch.Tensor] = {}
         self._before: dict[str, torch.Tensor] = {}
@@ -74,7 +81,9 @@ class StepObserver:
     def watching(self) -> Iterator[StepRecord]:
         """Watch one training step; the record is complete when the block ends."""
         self._record, self._squares = StepRecord(), {}
+        self._scale = self._scaler.get_scale()
         with ExitStack() as stack:
+            scaled = stack.enter_context(_counting_calls(self._scaler, "scale"))
             for name, parameter in self._parameters.items():
                 untyped: Any = parameter
                 incoming = untyped.register_hook(self._saw_incoming(name))
@@ -86,6 +95,9 @@ class StepObserver:
             stack.callback(before.remove)
             stack.callback(after.remove)
             yield self._record
+        enabled, calls = self._scaler.is_enabled(), self._record.optimizer_calls
+        self._record.loss_unscaled = enabled and not scaled
+        self._record.skipped = enabled and not calls and self._scaler.get_scale() < self._scale
         norms = {name: float(square) ** 0.5 for name, square in self._squares.items()}
         self._record.grad_norms = norms
         self._record.grad_norm = math.hypot(*norms.values())
@@ -108,7 +120,7 @@ class StepObserver:
                 incoming = self._incoming.pop(name)
                 if not torch.equal(parameter.grad.nan_to_num(), incoming.nan_to_num()):
                     self._record.stale_gradients.append(name)
-            self._squares[name] = parameter.grad.detach().float().square().sum()
+            self._squares[name] = (parameter.grad.detach().float() / self._scale).square().sum()
 
         return hook
 
@@ -123,10 +135,27 @@ class StepObserver:
         for name, parameter in self._parameters.items():
             before = self._before[name].float()
             size = float(before.abs().mean())
-            if parameter.ndim >= 2 and size > 0:
+            if parameter.ndim >= 2 and size > 0 and name not in self._zero_at_first:
                 change = float((parameter.detach().float() - before).abs().mean())
                 self._record.update_ratios[name] = change / size
         self._before = {}
+
+
+@contextmanager
+def _counting_calls(owner: Any, method: str) -> Iterator[list[None]]:
+    """The list grows by one with every call of a method of `owner`."""
+    calls: list[None] = []
+    original = getattr(owner, method)
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(None)
+        return original(*arguments)
+
+    setattr(owner, method, counted)
+    try:
+        yield calls
+    finally:
+        delattr(owner, method)
 
 
 @contextmanager

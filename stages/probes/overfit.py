@@ -15,7 +15,7 @@ import torch
 from ..chat.collator import Batch
 from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config import Params, UserError, load_params
-from ..models.build import build_model, without_dropout
+from ..models.build import build_model, prepare_for_training, without_dropout
 from ..training.determinism import make_deterministic, seed_everything
 from ..training.evaluation import mean_loss, to_device
 from ..training.optimizer import build_optimizer
@@ -26,15 +26,22 @@ from ..training.setup import (
     hooked_loss,
     hooked_step,
     make_autocast,
+    make_scaler,
 )
+from ..training.step import StepResult
 from .fingerprint import (
     RunTrace,
-    changed_shares,
-    frozen_state,
+    changed_names,
+    frozen_digests,
     optimizer_sha256,
     weights_sha256,
 )
 from .initial_loss import InitialLoss, measure_initial_loss
+
+MIN_STEPS = 10
+"""Steps of a run that learns sooner: enough to see bits drift and a frozen weight move."""
+STEPS_OF_OTHER_SEED = 2
+"""Steps of a run under another seed: the first that differs is enough."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ def blank_inputs(batch: Batch, pad_token_id: int) -> Batch:
 def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device) -> Trainer:
     """Production model, loss, step and optimizer; without dropout, decay and schedule."""
     model = without_dropout(build_model(params.model, meta.vocab_size, device))
+    prepare_for_training(model, params.train)
     optimizer = build_optimizer(
         model,
         params.train.optimizer,
@@ -88,11 +96,18 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
         loss_fn=hooked_loss(params.train),
         max_grad_norm=params.train.max_grad_norm,
         autocast=make_autocast(params.run),
+        scaler=make_scaler(params.run),
     )
 
 
-def run_overfit(params: Params, seed: int, *, blank: bool = False) -> OverfitRun:
-    """Build everything under `seed` and take gates.overfit.max_steps steps on one batch."""
+def run_overfit(
+    params: Params, seed: int, *, blank: bool = False, steps: int | None = None
+) -> OverfitRun:
+    """Build everything under `seed` and take steps on one batch.
+
+    steps: how many; without it, until the loss is below gates.overfit.max_loss, at least MIN_STEPS
+    and at most gates.overfit.max_steps.
+    """
     device = make_deterministic(params.run)
     store, meta = TokenStore("train"), read_meta()
     rows = store.rows(choose_rows(store, params.gates.overfit.num_samples, params.run.seed))
@@ -104,33 +119,37 @@ def run_overfit(params: Params, seed: int, *, blank: bool = False) -> OverfitRun
     initial = measure_initial_loss(
         trainer.model, batch, trainer.loss_fn, trainer.autocast, meta.vocab_size
     )
-    before = frozen_state(trainer.model)
-    steps = [trainer.step([batch]) for _ in range(params.gates.overfit.max_steps)]
+    before = frozen_digests(trainer.model)
+    taken: list[StepResult] = []
+    while len(taken) < (steps or params.gates.overfit.max_steps):
+        taken.append(trainer.step([batch]))
+        learned = taken[-1].loss < params.gates.overfit.max_loss
+        if steps is None and learned and len(taken) >= MIN_STEPS:
+            break
     final, _ = mean_loss(trainer.model, [batch], trainer.loss_fn, trainer.autocast)
-    frozen = changed_shares(before, trainer.model)
-    losses = [step.loss for step in steps]
+    losses = [step.loss for step in taken]
     return OverfitRun(
         initial=initial,
         losses=[*losses, final],
         trace=RunTrace(
             losses,
-            [step.grad_norm for step in steps],
+            [step.grad_norm for step in taken],
             weights_sha256(trainer.model),
             optimizer_sha256(trainer.optimizer),
         ),
         rows=[row.source for row in rows],
-        frozen=len(frozen),
-        frozen_changed=[name for name, share in frozen.items() if share],
+        frozen=len(before),
+        frozen_changed=changed_names(before, trainer.model),
     )
 
 
-def replay(seed: int) -> RunTrace:
+def replay(seed: int, steps: int) -> RunTrace:
     """The overfit run in a process of its own, which reads params.yaml itself."""
-    return run_overfit(load_params("overfit_gate"), seed).trace
+    return run_overfit(load_params("overfit_gate"), seed, steps=steps).trace
 
 
-def replay_in_fresh_processes(seeds: list[int]) -> list[RunTrace]:
-    """One new interpreter for each seed, one after the other: they would share the cores."""
+def replay_in_fresh_processes(runs: list[tuple[int, int]]) -> list[RunTrace]:
+    """A new interpreter for each (seed, steps), one after the other: they would share the cores."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        return list(pool.map(replay, seeds))
+        return list(pool.map(replay, *zip(*runs, strict=True)))

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -13,6 +14,7 @@ from ..chat.collator import Batch, Collator, collate
 from ..chat.token_store import TokenMeta, TokenStore
 from ..config.hooks import load_hook
 from ..config.schema import Data, Params, Run, Train
+from ..models.build import prepare_for_training
 from .evaluation import to_device
 from .loss import LossFunction, causal_lm_loss
 from .optimizer import build_optimizer
@@ -32,6 +34,7 @@ class Trainer:
     loss_fn: LossFunction
     max_grad_norm: float
     autocast: Autocast
+    scaler: GradScaler
 
     def step(self, micro_batches: list[Batch]) -> StepResult:
         """One optimizer step."""
@@ -43,14 +46,21 @@ class Trainer:
             scheduler=self.scheduler,
             max_grad_norm=self.max_grad_norm,
             autocast=self.autocast,
+            scaler=self.scaler,
         )
 
 
 def make_autocast(run: Run) -> Autocast:
-    """The context of every forward pass: plain float32, or bfloat16 where torch allows it."""
+    """The context of every forward pass: plain, or with half precision where torch allows it."""
     if run.precision == "fp32":
         return nullcontext
-    return partial(torch.autocast, run.device, dtype=torch.bfloat16)
+    dtype = torch.bfloat16 if run.precision == "bf16" else torch.float16
+    return partial(torch.autocast, run.device, dtype=dtype)
+
+
+def make_scaler(run: Run) -> GradScaler:
+    """Scales the loss in float16, whose small gradients would be 0; does nothing otherwise."""
+    return GradScaler(run.device, enabled=run.precision == "fp16")
 
 
 def hooked_collator(data: Data) -> Collator:
@@ -68,6 +78,7 @@ def hooked_step(train: Train) -> TrainStep:
 def build_trainer(params: Params, model: nn.Module, steps: int) -> Trainer:
     """The trainer of the real run over `model`: its rate, decay, schedule, step and loss."""
     train = params.train
+    prepare_for_training(model, train)
     optimizer = build_optimizer(
         model,
         train.optimizer,
@@ -82,6 +93,7 @@ def build_trainer(params: Params, model: nn.Module, steps: int) -> Trainer:
         loss_fn=hooked_loss(train),
         max_grad_norm=train.max_grad_norm,
         autocast=make_autocast(params.run),
+        scaler=make_scaler(params.run),
     )
 
 

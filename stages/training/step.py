@@ -1,4 +1,4 @@
-"""THE training step: accumulate, backward, clip, step, schedule, zero.
+"""THE training step: accumulate, backward, unscale, clip, step, schedule, zero.
 
 The overfit gate, the gradient probe and full training all call this function. A step of your own
 (`train.step._target_`) takes the same arguments and returns a StepResult; the probes watch the
@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -23,12 +24,16 @@ Autocast = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class StepResult:
-    """loss: nats per supervised token; grad_norm: global L2 norm before clipping."""
+    """loss: nats per supervised token; grad_norm: global L2 norm before clipping.
+
+    skipped: the optimizer was not called, because a scaled float16 gradient overflowed.
+    """
 
     loss: float
     grad_norm: float
     learning_rate: float
     supervised_tokens: int
+    skipped: bool = False
 
 
 class TrainStep(Protocol):
@@ -42,6 +47,7 @@ class TrainStep(Protocol):
         scheduler: LRScheduler,
         max_grad_norm: float,
         autocast: Autocast,
+        scaler: GradScaler,
     ) -> StepResult: ...
 
 
@@ -54,11 +60,13 @@ def train_step(
     scheduler: LRScheduler,
     max_grad_norm: float,
     autocast: Autocast,
+    scaler: GradScaler,
 ) -> StepResult:
     """One optimizer step over all micro-batches, as if they were one batch.
 
     Each micro-batch's loss is divided by the supervised tokens of the whole step, not of its own:
-    a mean of means would weight the tokens of short answers more.
+    a mean of means would weight the tokens of short answers more. The scaler does nothing but in
+    float16, where a step whose gradients overflow is skipped, and the schedule waits.
     """
     supervised_tokens = sum(count_targets(batch["labels"]) for batch in micro_batches)
     learning_rate = float(optimizer.param_groups[0]["lr"])
@@ -67,14 +75,20 @@ def train_step(
         with autocast():
             logits = forward(model, batch)
             part = loss_fn(logits, batch["labels"], supervised_tokens)
-        part.backward()  # type: ignore[no-untyped-call]
+        if part.requires_grad:  # a cut graph is for the gradient probe to name
+            scaler.scale(part).backward()  # type: ignore[no-untyped-call]
         loss += part.detach()
     trainable = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    scaler.unscale_(optimizer)
     grad_norm = nn.utils.clip_grad_norm_(trainable, max_grad_norm)
-    optimizer.step()
-    scheduler.step()
+    scale = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    skipped = scaler.get_scale() < scale
+    if not skipped:
+        scheduler.step()
     optimizer.zero_grad()
-    return StepResult(float(loss), float(grad_norm), learning_rate, supervised_tokens)
+    return StepResult(float(loss), float(grad_norm), learning_rate, supervised_tokens, skipped)
 
 
 def forward(model: nn.Module, batch: Batch) -> torch.Tensor:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Refusal, UserError, declared_values
+from ..provenance.base_model import is_reference, resolve_file
 from ..provenance.code import code_sha256
 from ..provenance.environment import (
     AUDITING_PACKAGES,
@@ -142,12 +143,13 @@ def environment_objections(gate: str, made: Environment, here: Environment) -> I
 def _object_to_files(
     gate: str, recorded: Mapping[str, str], words: str, remedy: str
 ) -> Iterable[Objection]:
-    present = [Path(path) for path in recorded if Path(path).is_file()]
-    found = sha256_files(present)
+    files = {path: resolve_file(path) for path in recorded}
+    found = sha256_files(file for file in files.values() if file.is_file())
     for path, digest in recorded.items():
-        if path not in found:
+        here = found.get(files[path].as_posix())
+        if here is None:
             yield Objection(gate, f"{path} is missing", "dvc checkout, or dvc repro")
-        elif found[path] != digest:
+        elif here != digest:
             yield Objection(gate, words.format(path), remedy)
 
 
@@ -189,10 +191,17 @@ def clearance_of(
         "gates_passed": True,
         "tokens_sha256": digest_of(verdicts["mask_report"].outputs),
         "tokenizer_sha256": tokenizer_sha256,
-        "base_weights_sha256": None,
+        "base_weights_sha256": base_weights_sha256(verdicts),
         "environment_sha256": verdicts["gradient_probe"].environment_sha256,
         "seed": seed,
     }
+
+
+def base_weights_sha256(verdicts: Mapping[str, Verdict]) -> str | None:
+    """Digest of the files of the base model that the gates have probed; None without one."""
+    read = verdicts["gradient_probe"].inputs
+    files = {path: digest for path, digest in read.items() if is_reference(path)}
+    return digest_of(files) if files else None
 
 
 def run_digest(clearance: Mapping[str, Any]) -> str:

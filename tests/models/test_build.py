@@ -128,7 +128,7 @@ def test_the_named_parameters_are_frozen_and_no_others() -> None:
 def test_patterns_freeze_what_they_match(patterns: tuple[str, ...], frozen: set[str]) -> None:
     model = build_model(custom(frozen=patterns), VOCABULARY, CPU)
     assert {n for n, p in model.named_parameters() if not p.requires_grad} == frozen
-    assert undeclared_frozen(model, list(patterns)) == []
+    assert undeclared_frozen(model, custom(frozen=patterns)) == []
 
 
 @pytest.mark.usefixtures("plugin")
@@ -146,8 +146,8 @@ def test_what_nobody_declared_frozen_is_named() -> None:
     model = Bigram()
     model.norm.requires_grad_(False)
     model.head.bias.requires_grad_(False)
-    assert undeclared_frozen(model, ["norm.*"]) == ["head.bias"]
-    assert undeclared_frozen(model, []) == ["norm.weight", "norm.bias", "head.bias"]
+    assert undeclared_frozen(model, custom(frozen=("norm.*",))) == ["head.bias"]
+    assert undeclared_frozen(model, custom(frozen=())) == ["norm.weight", "norm.bias", "head.bias"]
 
 
 @pytest.mark.parametrize(

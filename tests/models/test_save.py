@@ -3,6 +3,7 @@
 import datetime
 import json
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 
 from stages.chat.tokenizer import ChatTokenizer
 from stages.config import UserError
-from stages.models.save import distinct_tensors, save_model
+from stages.models.save import distinct_tensors, save_model, write_plain
 from stages.models.tiny_gpt import TinyGPT
 
 from ..parts import Bigram
@@ -38,7 +39,12 @@ def test_a_model_is_saved_with_all_that_it_takes_to_use_it(
     tmp_path: Path, tokenizer: ChatTokenizer
 ) -> None:
     target = tmp_path / "models/final"
-    save_model(target, make_model(), {"b": 1, "a": [2]}, tokenizer, "# Card\n")
+    save_model(
+        target,
+        partial(write_plain, model=make_model(), config={"b": 1, "a": [2]}),
+        tokenizer,
+        "# Card\n",
+    )
     files = contents(target)
     assert {"model.safetensors", "config.json", "README.md", "tokenizer.json"} <= set(files)
     assert files["README.md"] == b"# Card\n"
@@ -48,7 +54,7 @@ def test_a_model_is_saved_with_all_that_it_takes_to_use_it(
 
 def test_the_saved_weights_are_the_models_own(tmp_path: Path, tokenizer: ChatTokenizer) -> None:
     model = make_model()
-    save_model(tmp_path / "final", model, {}, tokenizer, "")
+    save_model(tmp_path / "final", partial(write_plain, model=model, config={}), tokenizer, "")
     saved = load_file(tmp_path / "final/model.safetensors")
     state = model.state_dict()
     assert [name for name in saved if not saved[name].equal(state[name])] == []
@@ -83,7 +89,7 @@ def test_a_transposed_view_is_another_tensor(tmp_path: Path, tokenizer: ChatToke
     matrix = torch.arange(9.0).reshape(3, 3)
     model.register_buffer("forward_map", matrix)
     model.register_buffer("backward_map", matrix.T)
-    save_model(tmp_path / "final", model, {}, tokenizer, "")
+    save_model(tmp_path / "final", partial(write_plain, model=model, config={}), tokenizer, "")
     saved = load_file(tmp_path / "final/model.safetensors")
     assert saved["forward_map"].equal(matrix)
     assert saved["backward_map"].equal(matrix.T)
@@ -91,14 +97,21 @@ def test_a_transposed_view_is_another_tensor(tmp_path: Path, tokenizer: ChatToke
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path, tokenizer: ChatTokenizer) -> None:
     for name in ("one", "other"):
-        save_model(tmp_path / name, make_model(), {"b": 1, "a": 2}, tokenizer, "card")
+        save_model(
+            tmp_path / name,
+            partial(write_plain, model=make_model(), config={"b": 1, "a": 2}),
+            tokenizer,
+            "card",
+        )
     assert contents(tmp_path / "one") == contents(tmp_path / "other")
 
 
 def test_the_weights_file_has_one_line_of_metadata(
     tmp_path: Path, tokenizer: ChatTokenizer
 ) -> None:
-    save_model(tmp_path / "final", make_model(), {}, tokenizer, "")
+    save_model(
+        tmp_path / "final", partial(write_plain, model=make_model(), config={}), tokenizer, ""
+    )
     with safe_open(tmp_path / "final/model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
 
@@ -108,7 +121,9 @@ def test_an_earlier_model_is_replaced_whole(tmp_path: Path, tokenizer: ChatToken
     (tmp_path / "final/adapter.safetensors").touch()
     (tmp_path / "final.partial").mkdir()
     (tmp_path / "final.partial/rest").touch()
-    save_model(tmp_path / "final", make_model(), {}, tokenizer, "")
+    save_model(
+        tmp_path / "final", partial(write_plain, model=make_model(), config={}), tokenizer, ""
+    )
     assert "adapter.safetensors" not in contents(tmp_path / "final")
     assert "rest" not in contents(tmp_path / "final")
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
@@ -116,20 +131,23 @@ def test_an_earlier_model_is_replaced_whole(tmp_path: Path, tokenizer: ChatToken
 
 FULL_DISK = """
 import resource, signal, sys
+from functools import partial
 from pathlib import Path
 from torch import nn
 from stages.config.launch import guarded
-from stages.models.save import save_model
+from stages.models.save import save_model, write_plain
 
 class Tokenizer:
     def save(self, directory):
         (directory / "tokenizer.json").write_text("{}")
 
-save_model(Path("models/final"), nn.Linear(2, 2), {"width": 2}, Tokenizer(), "first")
+first = partial(write_plain, model=nn.Linear(2, 2), config={"width": 2})
+save_model(Path("models/final"), first, Tokenizer(), "first")
 if sys.argv[1] == "killed":
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
-guarded(lambda: save_model(Path("models/final"), nn.Linear(99, 99), {}, Tokenizer(), "second"))
+second = partial(write_plain, model=nn.Linear(99, 99), config={})
+guarded(lambda: save_model(Path("models/final"), second, Tokenizer(), "second"))
 """
 
 
@@ -155,5 +173,10 @@ def test_what_is_not_the_disks_fault_is_not_blamed_on_it(
 ) -> None:
     config = {"since": datetime.date(2026, 1, 1)}
     with pytest.raises((UserError, TypeError)) as caught:
-        save_model(tmp_path / "final", make_model(), config, tokenizer, "")
+        save_model(
+            tmp_path / "final",
+            partial(write_plain, model=make_model(), config=config),
+            tokenizer,
+            "",
+        )
     assert "free space" not in str(caught.value)

@@ -45,7 +45,7 @@ def test_a_sound_training_shows_nothing_amiss() -> None:
     names = [n for n, _ in build_model(make_params().model, VOCABULARY, CPU).named_parameters()]
     assert list(probe.changed) == names
     assert [name for name, share in probe.changed.items() if not share] == []
-    assert (probe.frozen_changed, probe.undeclared_frozen, probe.not_in_optimizer) == ({}, [], [])
+    assert (probe.frozen, probe.undeclared_frozen, probe.not_in_optimizer) == ([], [], [])
     assert [r.non_finite + r.stale_gradients for r in probe.records] == [[]] * 4
     assert sorted(probe.records[0].grad_norms) == sorted(names)
     assert [name for name, (before, after) in probe.weight_norms.items() if before == after] == []
@@ -55,7 +55,7 @@ def test_a_sound_training_shows_nothing_amiss() -> None:
 def test_frozen_parameters_are_told_from_those_that_train() -> None:
     name = next(iter(dict(build_model(make_params().model, VOCABULARY, CPU).named_parameters())))
     probe = run_gradient_probe(make_params(model__frozen=[name]))
-    assert probe.frozen_changed == {name: 0.0}
+    assert (probe.frozen, probe.frozen_changed) == ([name], [])
     assert name not in probe.changed
     assert probe.undeclared_frozen == []
 

@@ -80,7 +80,7 @@ def watch(
     max_grad_norm: float = 0.01,
 ) -> StepRecord:
     trainer = make_trainer(model, step=step, max_grad_norm=max_grad_norm)
-    observer = StepObserver(model, trainer.optimizer)
+    observer = StepObserver(model, trainer.optimizer, trainer.scaler)
     for number in range(steps):
         with observer.watching() as record:
             trainer.step([make_batch(2, 2 * number), make_batch(2, 2 * number + 1)])
@@ -97,7 +97,7 @@ def test_a_sound_step_is_seen_as_it_is() -> None:
     trainer = make_trainer(model, max_grad_norm=0.01)
     gradients: list[torch.Tensor] = []
     trainer.optimizer.register_step_pre_hook(lambda *_: gradients.append(flat_gradient(model)))
-    observer = StepObserver(model, trainer.optimizer)
+    observer = StepObserver(model, trainer.optimizer, trainer.scaler)
     with observer.watching() as record:
         result = trainer.step([make_batch(2), make_batch(2, seed=1)])
     assert record.optimizer_calls == 1
@@ -236,7 +236,7 @@ def test_a_weight_that_becomes_nan_is_seen() -> None:
 
 def test_a_new_step_has_a_record_of_its_own() -> None:
     trainer = make_trainer(make_model())
-    observer = StepObserver(trainer.model, trainer.optimizer)
+    observer = StepObserver(trainer.model, trainer.optimizer, trainer.scaler)
     records = []
     for number in range(2):
         with observer.watching() as record:
@@ -248,7 +248,7 @@ def test_a_new_step_has_a_record_of_its_own() -> None:
 
 def test_outside_the_block_nothing_is_watched() -> None:
     trainer = make_trainer(make_model())
-    observer = StepObserver(trainer.model, trainer.optimizer)
+    observer = StepObserver(trainer.model, trainer.optimizer, trainer.scaler)
     with observer.watching() as record:
         trainer.step([make_batch(2)])
     before = dict(record.grad_norms)
@@ -261,7 +261,8 @@ def test_watching_does_not_change_the_step() -> None:
     plain, watched = make_model(), make_model()
     make_trainer(plain).step([make_batch(2)])
     trainer = make_trainer(watched)
-    with StepObserver(watched, trainer.optimizer).watching(), watching_activations(watched):
+    observer = StepObserver(watched, trainer.optimizer, trainer.scaler)
+    with observer.watching(), watching_activations(watched):
         trainer.step([make_batch(2)])
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert one.equal(other)

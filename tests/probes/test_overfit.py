@@ -104,8 +104,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_other_bits() -> None:
 
 @pytest.mark.usefixtures("tokens")
 def test_a_fresh_process_gives_the_same_bits() -> None:
-    [again] = replay_in_fresh_processes([42])
-    assert first_difference(run_overfit(make_params(), 42).trace, again) is None
+    run = run_overfit(make_params(), 42)
+    [again] = replay_in_fresh_processes([(42, len(run.trace.losses))])
+    assert first_difference(run.trace, again) is None
 
 
 class Enough(Exception):
@@ -118,13 +119,13 @@ def test_every_seed_that_params_allow_has_a_next_one(
 ) -> None:
     seeds: list[int] = []
 
-    def replay(asked: list[int]) -> None:
-        seeds.extend(asked)
+    def replay(asked: list[tuple[int, int]]) -> None:
+        seeds.extend(seed for seed, _ in asked)
         raise Enough
 
     monkeypatch.setattr(overfit_gate, "bind", lambda gate, environment: None)
     monkeypatch.setattr(overfit_gate, "read_metrics", lambda stage: {"passed": True})
-    monkeypatch.setattr(overfit_gate, "run_overfit", lambda *_, **__: None)
+    monkeypatch.setattr(overfit_gate, "run_overfit", lambda *_, **__: make_run([3.0, 2.0]))
     monkeypatch.setattr(overfit_gate, "replay_in_fresh_processes", replay)
     with pytest.raises(Enough):
         overfit_gate.main(make_params(run__seed=seed))
@@ -162,7 +163,13 @@ def make_run(losses: list[float]) -> OverfitRun:
 def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:
     """Status of each check of the gate, of a run with these losses."""
     run = make_run(losses)
-    measured = measure(run, make_run(blanked), run.trace, make_run([9.0] * len(losses)).trace)
+    measured = measure(
+        run,
+        make_run(blanked),
+        run.trace,
+        make_run([9.0] * len(losses)).trace,
+        pretrained=False,
+    )
     limits = {key: value for rule in RULES for key, value in zip(rule.limits, [0.05], strict=False)}
     return {check.id: check.status for check in judge_all(RULES, measured, limits, 42)}
 

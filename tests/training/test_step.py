@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -33,6 +34,7 @@ def take_step(
         "loss_fn": causal_lm_loss,
         "scheduler": changes.get("scheduler") or LambdaLR(optimizer, lambda step: 1.0),
         "autocast": nullcontext,
+        "scaler": GradScaler("cpu", enabled=False),
         **changes,
     }
     result = train_step(

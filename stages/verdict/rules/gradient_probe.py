@@ -30,6 +30,14 @@ RULES = (
         ("gates.gradient.max_learning_rate_error",),
     ),
     Rule(
+        "loss_unscaled",
+        "in float16 the loss is scaled before the backward pass",
+        "zero",
+        "mend train.step: scaler.scale(loss).backward(), unscale, clip, scaler.step, "
+        "scaler.update; or use run.precision bf16",
+        unit="steps",
+    ),
+    Rule(
         "stale_gradients",
         "no gradient is left over after a step",
         "zero",
@@ -57,6 +65,13 @@ RULES = (
         "find what cuts the graph: an unused module, detach, no_grad, reentrant checkpointing "
         "over a frozen base",
         unit="parameters",
+    ),
+    Rule(
+        "reentrant_over_frozen",
+        "activation checkpointing lets gradients through a frozen base",
+        "zero",
+        "set train.gradient_checkpointing_kwargs.use_reentrant: false",
+        unit="modules",
     ),
     Rule(
         "unchanged",
@@ -153,6 +168,12 @@ CAUSES = (
     ({"not_in_optimizer", "unchanged"}, "parameters are trainable, but the optimizer lacks them"),
     ({"optimizer_calls_missing"}, "the optimizer is not called once a step: once a micro-batch?"),
     ({"not_in_optimizer"}, "the optimizer was built before parameters were added or replaced"),
+    (
+        {"reentrant_over_frozen", "without_gradient", "unchanged"},
+        "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient",
+    ),
+    ({"loss_unscaled"}, "float16 without a scaled loss: small gradients become 0"),
+    ({"reentrant_over_frozen"}, "reentrant checkpointing over a frozen base cuts the graph"),
     (
         {"without_gradient", "unchanged"},
         "the graph is cut: no gradient reaches the named parameters",

@@ -23,6 +23,14 @@ RULES = (
         ("gates.overfit.max_initial_loss_error",),
     ),
     Rule(
+        "pretrained_loss_share",
+        "a pretrained model starts well below ln(vocabulary)",
+        "at_most",
+        "see that the weights were loaded, that the tokenizer is the model's own, and that the "
+        "chat template is one that it knows",
+        ("gates.overfit.max_pretrained_loss_share",),
+    ),
+    Rule(
         "overfit_loss",
         "a handful of rows is learned by heart",
         "below",
@@ -80,6 +88,11 @@ CAUSES = (
         {"overfit_loss", "blanked_ratio"},
         "the model does not see its input, or nothing trains: no "
         "gradient reaches the weights, or no step is applied",
+    ),
+    (
+        {"pretrained_loss_share"},
+        "the model knows no more than a random one: its weights are not loaded, or the tokenizer "
+        "is not its own",
     ),
     ({"initial_loss_error"}, "the initialisation is far from even guessing"),
     (

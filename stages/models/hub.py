@@ -1,0 +1,179 @@
+"""Causal language models that transformers loads, with PEFT's adapters.
+
+Files come from a pinned directory (see provenance/base_model.py). What could run code or change
+unseen is refused unless it is switched on by name: pickled weights, remote code.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..config.errors import UserError
+from ..config.schema import HubModel, Model
+from ..provenance.base_model import find_base_model
+
+WEIGHTS = (".safetensors", ".gguf")
+PICKLES = (".bin", ".pt", ".pth")
+
+
+def build_hub_model(params: HubModel, vocab_size: int, device: torch.device) -> nn.Module:
+    """The pretrained model, frozen below its adapter if it has one.
+
+    Raises UserError for weights that are missing, unsafe or do not fit the tokenizer, and for an
+    adapter whose target modules match nothing.
+    """
+    base = load_base(params, device)
+    _refuse_small_vocabulary(base, vocab_size, params)
+    return base if params.adapter == "none" else add_adapter(base, params)
+
+
+def load_base(params: HubModel, device: torch.device) -> Any:
+    """The base model as its publisher trained it, every weight from its files."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    directory = find_base_model(params.reference, "model.name_or_path").directory
+    _refuse_unsafe(directory, params)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    quantised = _quantisation(params, device)
+    try:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            str(directory),
+            gguf_file=params.gguf_file,
+            dtype=getattr(torch, params.dtype),
+            attn_implementation=params.attn_implementation,
+            trust_remote_code=params.trust_remote_code,
+            local_files_only=True,
+            output_loading_info=True,
+            **quantised,
+        )
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"params.yaml: model.name_or_path: {params.name_or_path} cannot be loaded: {reason}"
+        ) from None
+    if missing := sorted(found["missing_keys"]):
+        raise UserError(
+            f"params.yaml: model.name_or_path: {params.name_or_path} has no weights for "
+            f"{missing[0]} ({len(missing)} tensors in all), which would be random; use a complete "
+            "checkpoint of this architecture"
+        )
+    model.config.use_cache = False
+    return model
+
+
+def _refuse_unsafe(directory: Path, params: HubModel) -> None:
+    config = directory / "config.json"
+    if params.gguf_file is None and not config.is_file():
+        raise UserError(
+            f"params.yaml: model.name_or_path: {params.name_or_path} has no config.json; set "
+            "model.gguf_file for a GGUF file"
+        )
+    suffixes = {path.suffix for path in directory.iterdir()}
+    if not suffixes & set(WEIGHTS) and suffixes & set(PICKLES) and not params.allow_pickle:
+        raise UserError(
+            f"params.yaml: {params.name_or_path} has pickled weights only, which can run code when "
+            "they are loaded; use safetensors, or set model.allow_pickle: true"
+        )
+    if config.is_file() and not params.trust_remote_code:
+        facts = json.loads(config.read_text(encoding="utf-8"))
+        if "auto_map" in facts:
+            raise UserError(
+                f"params.yaml: {params.name_or_path} brings code of its own (auto_map in its "
+                "config.json); read it, then set model.trust_remote_code: true"
+            )
+
+
+def _quantisation(params: HubModel, device: torch.device) -> dict[str, Any]:
+    """4-bit weights with double quantisation, as QLoRA has them (Dettmers et al., 2023)."""
+    if params.adapter != "qlora":
+        return {}
+    if device.type != "cuda" or importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            "params.yaml: model.adapter is qlora, which needs a GPU (run=cuda) and the package "
+            "bitsandbytes; use lora"
+        )
+    from transformers import BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+    return {"quantization_config": settings, "device_map": {"": device}}
+
+
+def _refuse_small_vocabulary(model: Any, vocab_size: int, params: HubModel) -> None:
+    rows = model.get_input_embeddings().weight.shape[0]
+    if vocab_size > rows:
+        raise UserError(
+            f"params.yaml: model.tokenizer has {vocab_size} ids, but the embedding of "
+            f"{params.name_or_path} has {rows} rows; use the tokenizer that belongs to the model"
+        )
+
+
+def add_adapter(base: Any, params: HubModel) -> nn.Module:
+    """`base` frozen, with LoRA matrices as PEFT initialises them: A random, B zero."""
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    lora = params.lora
+    if params.adapter == "qlora":
+        base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.r,
+        lora_alpha=lora.lora_alpha,
+        lora_dropout=lora.lora_dropout,
+        target_modules=lora.target_modules,
+        modules_to_save=lora.modules_to_save or None,
+        use_rslora=lora.use_rslora,
+        use_dora=lora.use_dora,
+    )
+    try:
+        model: nn.Module = get_peft_model(base, config)
+    except (ValueError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"params.yaml: model.lora: {reason}") from None
+    return model
+
+
+def base_inputs(params: Model) -> dict[str, str]:
+    """The files of the base model as inputs of a verdict; none for a model without one."""
+    if not isinstance(params, HubModel):
+        return {}
+    return find_base_model(params.reference, "model.name_or_path").inputs()
+
+
+def is_adapter_parameter(name: str) -> bool:
+    """Is it one that PEFT adds to the base model, by its name?"""
+    return ".lora_" in name or ".modules_to_save." in name
+
+
+def checkpoint_activations(model: Any, use_reentrant: bool) -> None:
+    """Compute activations again in the backward pass. Raises UserError where a model cannot."""
+    if not hasattr(model, "gradient_checkpointing_enable"):
+        raise UserError(
+            "params.yaml: train.gradient_checkpointing is true, but this model has no "
+            "gradient_checkpointing_enable(); set it to false"
+        )
+    model.gradient_checkpointing_enable(
+        gradient_checkpointing_kwargs={"use_reentrant": use_reentrant}
+    )
+
+
+def reentrant_modules(model: nn.Module) -> list[str]:
+    """Names of modules that checkpoint in the reentrant way, which needs inputs with gradients."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if getattr(module, "gradient_checkpointing", False)
+        and getattr(getattr(module, "_gradient_checkpointing_func", None), "keywords", {}).get(
+            "use_reentrant"
+        )
+    ]

@@ -1,0 +1,111 @@
+"""A trained model of transformers on disk, and whether it is the one that was trained.
+
+models/final/ holds the adapter (or all weights, without one); merged/ below it the model with the
+adapter merged into its weights, which needs neither PEFT nor the base model.
+"""
+
+import json
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..chat.tokenizer import ChatTokenizer
+from ..config.schema import HubModel
+from .hub import load_base
+
+MERGED = "merged"
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Reloaded:
+    """Largest absolute differences of logits to the trained model's, each in a fresh process.
+
+    base: of the base model without the adapter; merged: None where nothing was merged.
+    """
+
+    saved: float
+    merged: float | None
+    base: float
+
+
+def write_hub_model(
+    directory: Path, model: Any, params: HubModel, tokenizer: ChatTokenizer
+) -> None:
+    """Write adapter or weights, and the merged model if params ask for it.
+
+    Merging changes `model`: it is the last thing to be done with it.
+    """
+    base = model.get_base_model() if params.adapter != "none" else model
+    base.generation_config.eos_token_id = tokenizer.stop_token_id
+    base.generation_config.pad_token_id = tokenizer.pad_token_id
+    base.config.use_cache = True
+    if params.adapter == "none":
+        model.save_pretrained(directory)
+        return
+    adapter = model.peft_config["default"]
+    adapter.base_model_name_or_path = params.name_or_path
+    adapter.revision = params.revision
+    model.save_pretrained(directory)
+    if params.save_merged:
+        model.merge_and_unload().save_pretrained(directory / MERGED)
+        tokenizer.save(directory / MERGED)
+
+
+@torch.no_grad()
+def logits_of(model: Any, ids: Sequence[int]) -> Logits:
+    """float32 [T, V] of one sequence of tokens, without dropout."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    logits = model(input_ids=torch.tensor([list(ids)], device=device)).logits[0]
+    model.train(was_training)
+    found: Logits = logits.float().cpu().numpy()
+    return found
+
+
+def compare_reloaded(
+    directory: Path, params: HubModel, ids: Sequence[int], trained: Logits, device: torch.device
+) -> Reloaded:
+    """Load what was written in fresh processes, and hold its logits against the trained model's."""
+    kinds = ["base", "saved", *([MERGED] if params.save_merged else [])]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+        work = [pool.submit(_reload, kind, directory, params, list(ids), device) for kind in kinds]
+        found = dict(zip(kinds, (one.result() for one in work), strict=True))
+    largest = {kind: float(np.abs(one - trained).max()) for kind, one in found.items()}
+    return Reloaded(largest["saved"], largest.get(MERGED), largest["base"])
+
+
+def _reload(
+    kind: str, directory: Path, params: HubModel, ids: list[int], device: torch.device
+) -> Logits:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    if kind == MERGED or (kind == "saved" and params.adapter == "none"):
+        place = directory / MERGED if kind == MERGED else directory
+        plain = AutoModelForCausalLM.from_pretrained(
+            str(place), dtype=getattr(torch, params.dtype), local_files_only=True
+        )
+        return logits_of(plain.to(device), ids)
+    base = load_base(params, device).to(device)
+    if kind == "base":
+        return logits_of(base, ids)
+    return logits_of(PeftModel.from_pretrained(base, str(directory)), ids)
+
+
+def stop_tokens_agree(directory: Path, tokenizer: ChatTokenizer) -> bool:
+    """Do the saved generation settings stop at the token that ends an answer?"""
+    path = directory / "generation_config.json"
+    if not path.is_file():
+        return True
+    named = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    return tokenizer.stop_token_id in (named if isinstance(named, list) else [named])

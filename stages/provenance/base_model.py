@@ -1,0 +1,145 @@
+"""Where does a base model lie on this machine? Found by name and revision, never by a local path.
+
+`name@revision`: a revision of 64 hex digits is the sha256 of a directory that `holdshort keep` has
+put into the store; one of 40 is a commit on the hub. So params.yaml holds no path of one machine,
+and a changed model is a changed param, which DVC sees.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config.errors import UserError
+from .hashing import files_below, sha256_files, total_sha256
+
+REFERENCE = re.compile(
+    r"\A(?P<name>[^@]+)@(?P<revision>[0-9a-f]{64}|[0-9a-f]{40})(?:/(?P<file>.+))?\Z"
+)
+NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+SHA256_DIGITS = 64
+WEIGHT_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A directory of model files. digests: name of a file below it -> sha256."""
+
+    reference: str
+    directory: Path
+    digests: dict[str, str]
+
+    @property
+    def sha256(self) -> str:
+        """One digest of all files."""
+        return total_sha256(self.digests.values())
+
+    def inputs(self) -> dict[str, str]:
+        """`name@revision/file` -> sha256, the same on every machine."""
+        return {f"{self.reference}/{name}": digest for name, digest in self.digests.items()}
+
+
+def store_directory() -> Path:
+    """Where kept models lie: `$HOLDSHORT_MODELS`, else below the user's cache."""
+    if chosen := os.environ.get("HOLDSHORT_MODELS"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "holdshort" / "models"
+
+
+def is_reference(text: str) -> bool:
+    """Is it `name@revision`, rather than a path?"""
+    return REFERENCE.match(text) is not None
+
+
+def kept_path(name: str, revision: str) -> Path:
+    return store_directory() / f"{name}-{revision[:16]}"
+
+
+def keep(directory: Path, name: str) -> str:
+    """Copy a directory into the store, and return the revision under which it is found.
+
+    Raises UserError for an empty directory or an impossible name.
+    """
+    if not NAME.match(name):
+        raise UserError(f"{name!r} is no name for a model; use letters, digits, '.', '_' and '-'")
+    if not directory.is_dir() or not files_below(directory):
+        raise UserError(f"{directory} holds no files; give the directory of a model")
+    revision = total_sha256(_digests(directory).values())
+    target = kept_path(name, revision)
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            staged = Path(scratch) / "model"
+            shutil.copytree(directory, staged, ignore=shutil.ignore_patterns(".*"))
+            staged.rename(target)
+    return revision
+
+
+def find_base_model(reference: str, key: str) -> BaseModel:
+    """The files of `name@revision`, hashed now. key: the params key that names it.
+
+    Raises UserError when they are not on this machine and cannot be fetched, or are not those.
+    """
+    match = REFERENCE.match(reference)
+    if match is None:
+        raise UserError(
+            f"params.yaml: {key} is {reference!r}; give name@revision, with the 40 hex digits of a "
+            "commit on the hub, or the 64 that `holdshort keep DIRECTORY NAME` prints"
+        )
+    name, revision = match["name"], match["revision"]
+    if len(revision) == SHA256_DIGITS:
+        return _kept_model(reference, name, revision, key)
+    directory = _hub_snapshot(name, revision, key)
+    return BaseModel(reference, directory, _digests(directory))
+
+
+def _kept_model(reference: str, name: str, revision: str, key: str) -> BaseModel:
+    directory = kept_path(name, revision)
+    if not directory.is_dir():
+        raise UserError(
+            f"params.yaml: {key} names {name} with the sha256 {revision[:16]}..., which this "
+            f"machine does not keep in {store_directory()}; `make base-model` fetches SmolLM2, and "
+            "`holdshort keep DIRECTORY NAME` keeps a directory of yours"
+        )
+    digests = _digests(directory)
+    if total_sha256(digests.values()) != revision:
+        raise UserError(f"{directory} was changed: its sha256 is not {revision}; keep it anew")
+    return BaseModel(reference, directory, digests)
+
+
+def _hub_snapshot(name: str, revision: str, key: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, ignore_patterns=["*.pt", "*.h5"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"params.yaml: {key} names {name} at {revision[:12]}..., which cannot be had from the "
+            f"hub ({reason}); fetch it where there is a network, or keep a copy of it with "
+            "`holdshort keep DIRECTORY NAME`"
+        ) from None
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    """Name below the directory -> sha256."""
+    found = sha256_files(files_below(directory))
+    return {Path(path).relative_to(directory).as_posix(): one for path, one in found.items()}
+
+
+def resolve_file(path: str) -> Path:
+    """The file on this machine that an input of a verdict names: a path, or a file of a model."""
+    match = REFERENCE.match(path)
+    if match is None or match["file"] is None:
+        return Path(path)
+    name, revision = match["name"], match["revision"]
+    if len(revision) == SHA256_DIGITS:
+        return kept_path(name, revision) / match["file"]
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(name, match["file"], revision=revision)
+    return Path(cached) if isinstance(cached, str) else Path(path)
