@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
-.PHONY: repro test test-slow test-browser test-network lint types bench data lock clean
+.PHONY: repro test test-slow test-browser test-network lint types bench data base-model lock clean
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), \
@@ -50,6 +50,10 @@ bench: $(INSTALLED)
 data: $(INSTALLED)
 	python -m stages.demo.incidents
 	python -m stages.demo.tokenizer
+
+# fetches SmolLM2-135M-Instruct into the store of base models, once
+base-model: $(INSTALLED)
+	python -m stages.demo.smollm2
 
 lock:
 	rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock

@@ -3,6 +3,7 @@
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort audit-labels ...         judge the labels that another trainer made
+holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 """
 
 import argparse
@@ -13,6 +14,7 @@ from typing import Any
 
 from .compose import Change, drift, write_params
 from .config.launch import guarded
+from .provenance.base_model import keep, kept_path
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -35,6 +37,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
     add_audit_labels(commands)
+    keeping = commands.add_parser(
+        "keep",
+        help="keep a base model by its sha256",
+        description="Copy a directory with a model and its tokenizer into the store, and print the "
+        "values for model.name_or_path and model.revision.",
+    )
+    keeping.add_argument("directory", type=Path)
+    keeping.add_argument("name", help="letters, digits, '.', '_' and '-'")
     return parser
 
 
@@ -105,10 +115,20 @@ def run_audit_labels(arguments: argparse.Namespace) -> int:
     return run(options_of(arguments))
 
 
+def run_keep(directory: Path, name: str) -> int:
+    """Exit code: 0 done."""
+    revision = keep(directory, name)
+    print(f"kept in {kept_path(name, revision)}")
+    print(f"model.name_or_path: {name}\nmodel.revision: {revision}")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
     if options.command == "audit-labels":
         sys.exit(guarded(lambda: run_audit_labels(options)))
+    if options.command == "keep":
+        sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))
 
 

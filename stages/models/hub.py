@@ -157,13 +157,13 @@ def is_adapter_parameter(name: str) -> bool:
 
 def checkpoint_activations(model: Any, use_reentrant: bool) -> None:
     """Compute activations again in the backward pass. Raises UserError where a model cannot."""
-    if not hasattr(model, "gradient_checkpointing_enable"):
+    if not hasattr(model, "activation_checkpointing_enable"):
         raise UserError(
             "params.yaml: train.gradient_checkpointing is true, but this model has no "
-            "gradient_checkpointing_enable(); set it to false"
+            "activation_checkpointing_enable(), as transformers' models have; set it to false"
         )
-    model.gradient_checkpointing_enable(
-        gradient_checkpointing_kwargs={"use_reentrant": use_reentrant}
+    model.activation_checkpointing_enable(
+        activation_checkpointing_kwargs={"use_reentrant": use_reentrant}
     )
 
 

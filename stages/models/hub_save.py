@@ -53,7 +53,8 @@ def write_hub_model(
     adapter = model.peft_config["default"]
     adapter.base_model_name_or_path = params.name_or_path
     adapter.revision = params.revision
-    model.save_pretrained(directory)
+    # no vocabulary is ever resized here, and PEFT would ask the hub whether one was
+    model.save_pretrained(directory, save_embedding_layers=False)
     if params.save_merged:
         model.merge_and_unload().save_pretrained(directory / MERGED)
         tokenizer.save(directory / MERGED)
