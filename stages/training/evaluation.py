@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -132,8 +133,44 @@ def generate_greedily(
         device=device,
     )
     mask = torch.tensor([[0] * pad + [1] * (longest - pad) for pad in pads], device=device)
-    running = torch.ones(len(prompts), dtype=torch.bool, device=device)
-    for _ in range(min(max_new_tokens, longest_input(model) - longest + 1)):
+    limit = min(max_new_tokens, longest_input(model) - longest + 1)
+    if hasattr(model, "generate"):
+        said = _generate_with_cache(model, ids, mask, meta, limit)
+    else:
+        said = _generate_anew(model, ids, mask, meta, limit)
+    model.train(was_training)
+    return [
+        tokens[: tokens.index(meta.stop_token_id) + 1] if meta.stop_token_id in tokens else tokens
+        for tokens in said
+    ]
+
+
+def _generate_with_cache(
+    model: Any, ids: torch.Tensor, mask: torch.Tensor, meta: TokenMeta, limit: int
+) -> list[list[int]]:
+    """By transformers' own generation, which keeps keys and values."""
+    from transformers import GenerationConfig
+
+    settings = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=limit,
+        eos_token_id=meta.stop_token_id,
+        pad_token_id=meta.pad_token_id,
+    )
+    whole = model.generate(
+        input_ids=ids, attention_mask=mask, generation_config=settings, use_cache=True
+    )
+    said: list[list[int]] = whole[:, ids.shape[1] :].tolist()
+    return said
+
+
+def _generate_anew(
+    model: nn.Module, ids: torch.Tensor, mask: torch.Tensor, meta: TokenMeta, limit: int
+) -> list[list[int]]:
+    """For models without a cache: the whole text again for every token."""
+    longest = ids.shape[1]
+    running = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+    for _ in range(limit):
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         logits = model(input_ids=ids, attention_mask=mask, position_ids=positions).logits[:, -1]
         chosen = torch.where(running, logits.argmax(-1), meta.pad_token_id)
@@ -142,9 +179,5 @@ def generate_greedily(
         running &= chosen != meta.stop_token_id
         if not bool(running.any()):
             break
-    model.train(was_training)
-    said = ids[:, longest:].tolist()
-    return [
-        tokens[: tokens.index(meta.stop_token_id) + 1] if meta.stop_token_id in tokens else tokens
-        for tokens in said
-    ]
+    said: list[list[int]] = ids[:, longest:].tolist()
+    return said

@@ -8,10 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from stages.chat.token_store import TokenMeta
 from stages.config import UserError
 from stages.models.build import build_model, undeclared_frozen
 from stages.models.hub import checkpoint_activations, is_adapter_parameter, reentrant_modules
 from stages.provenance.base_model import keep
+from stages.training.evaluation import generate_greedily
 
 from .llama import hub_model, keep_llama, write_llama
 
@@ -150,3 +152,24 @@ def test_reentrant_checkpointing_over_a_frozen_base_cuts_the_graph(revision: str
 def test_a_model_that_cannot_checkpoint_is_refused() -> None:
     with pytest.raises(UserError, match="has no activation_checkpointing_enable"):
         checkpoint_activations(torch.nn.Linear(2, 2), False)
+
+
+class Uncached(torch.nn.Module):
+    """A model without `generate`."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, **inputs: torch.Tensor) -> Any:
+        return self.inner(**inputs)
+
+
+def test_answers_with_a_cache_are_those_without_one(revision: str) -> None:
+    model = build_model(hub_model(revision), VOCABULARY, CPU)
+    meta = TokenMeta(VOCABULARY, 0, 2, 256, "all", {})
+    prompts = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
+    cached = generate_greedily(model, prompts, meta, 12, CPU)
+    plain = Uncached(model)
+    assert cached == generate_greedily(plain, prompts, meta, 12, CPU)
+    assert {len(answer) for answer in cached} == {12}
