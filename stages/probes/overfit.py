@@ -15,7 +15,7 @@ import torch
 from ..chat.collator import Batch
 from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config import Params, UserError, load_params
-from ..models.build import build_model, prepare_for_training, without_dropout
+from ..models.build import build_model, is_pretrained, prepare_for_training, without_dropout
 from ..training.determinism import make_deterministic, seed_everything
 from ..training.evaluation import mean_loss, to_device
 from ..training.optimizer import build_optimizer
@@ -110,7 +110,9 @@ def run_overfit(
     """
     device = make_deterministic(params.run)
     store, meta = TokenStore("train"), read_meta()
-    rows = store.rows(choose_rows(store, params.gates.overfit.num_samples, params.run.seed))
+    # weights that were trained before are the same under every seed, but their rows need not be
+    chosen_by = seed if is_pretrained(params.model) else params.run.seed
+    rows = store.rows(choose_rows(store, params.gates.overfit.num_samples, chosen_by))
     seed_everything(seed)
     trainer = build_overfit_trainer(params, meta, device)
     batch = to_device(hooked_collator(params.data)(rows, meta.pad_token_id), device)
