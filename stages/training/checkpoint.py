@@ -33,10 +33,10 @@ def checkpoint_root() -> Path:
 
 
 class CheckpointDirectory:
-    """The checkpoints of one run."""
+    """The checkpoints of one run, below `root`: the repository's own where it is not given."""
 
-    def __init__(self, fingerprint: str, keep: int) -> None:
-        self.path = checkpoint_root() / fingerprint[:16]
+    def __init__(self, fingerprint: str, keep: int, root: Path | None = None) -> None:
+        self.path = (root or checkpoint_root()) / fingerprint[:16]
         self._keep = keep
 
     @contextmanager
