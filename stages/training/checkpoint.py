@@ -1,9 +1,9 @@
 """Checkpoints of a run under way: atomic, rotated, locked, and read back without code execution.
 
-checkpoints/<fingerprint>/step-50-<digest>.pt holds the model, the optimizer, the schedule, all
-random generators and the telemetry so far, from whose length the data order follows. The
-fingerprint is of data, params, code and environment: a checkpoint of another run is never found.
-The digest is of the file's bytes: torch itself loads flipped bits as other weights.
+checkpoints/<fingerprint>/step-50-<digest>.pt holds the model, the optimizer, the schedule, the loss
+scaler, all random generators and the telemetry so far, from whose length the data order follows.
+The fingerprint is of data, params, code and environment: a checkpoint of another run is never
+found. The digest is of the file's bytes: torch itself loads flipped bits as other weights.
 """
 
 import contextlib

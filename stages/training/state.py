@@ -38,6 +38,7 @@ def capture(training: Training) -> State:
         "model": training.trainer.model.state_dict(),
         "optimizer": training.trainer.optimizer.state_dict(),
         "scheduler": training.trainer.scheduler.state_dict(),
+        "scaler": training.trainer.scaler.state_dict(),
         "rng": rng_state(),
         "telemetry": training.telemetry,
     }
@@ -48,5 +49,6 @@ def restore(training: Training, state: State) -> None:
     training.trainer.model.load_state_dict(state["model"])
     training.trainer.optimizer.load_state_dict(state["optimizer"])
     training.trainer.scheduler.load_state_dict(state["scheduler"])
+    training.trainer.scaler.load_state_dict(state["scaler"])
     training.telemetry = state["telemetry"]
     restore_rng_state(state["rng"])

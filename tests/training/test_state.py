@@ -24,9 +24,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def make_training() -> Training:
+def make_training(precision: str = "fp32") -> Training:
     """A training at step 0 whose steps draw random numbers."""
-    params = make_params(train__warmup_steps=2)
+    params = make_params(train__warmup_steps=2, run__precision=precision)
     meta = write_store(TOKENS, "train", make_rows(10))
     seed_everything(5)
     trainer = build_trainer(params, Bigram(dropout=0.5), 12)
@@ -65,15 +65,18 @@ def test_the_next_step_takes_the_batches_behind_those_that_were_seen() -> None:
     assert (asked, training.done) == ([0, 1, 2], 3)
 
 
-def test_a_resumed_training_ends_with_the_bits_of_one_that_was_not_broken_off() -> None:
-    whole = make_training()
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_resumed_training_ends_with_the_bits_of_one_that_was_not_broken_off(
+    precision: str,
+) -> None:
+    whole = make_training(precision)
     expected = take_steps(whole, 6)
     drawn_next = torch.rand(1)
 
-    first = make_training()
+    first = make_training(precision)
     results = take_steps(first, 3)
     state = saved_and_loaded(first)
-    second = make_training()
+    second = make_training(precision)
     seed_everything(999)
     restore(second, state)
     results += take_steps(second, 3)
@@ -85,6 +88,7 @@ def test_a_resumed_training_ends_with_the_bits_of_one_that_was_not_broken_off() 
         assert second.trainer.model.state_dict()[name].equal(weight)
     assert str(second.trainer.optimizer.state_dict()) == str(whole.trainer.optimizer.state_dict())
     assert second.trainer.scheduler.state_dict() == whole.trainer.scheduler.state_dict()
+    assert second.trainer.scaler.state_dict() == whole.trainer.scaler.state_dict()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
