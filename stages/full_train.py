@@ -46,8 +46,8 @@ from .provenance.records import format_value, read_metrics, write_metrics
 from .report.page import Section, Table, report_directory, write_page
 from .report.plots import Chart, draw
 from .report.terminal import TrainingProgress, console
-from .training.checkpoint import CheckpointDirectory, State
-from .training.determinism import make_deterministic, restore_rng_state, rng_state
+from .training.checkpoint import CheckpointDirectory
+from .training.determinism import make_deterministic
 from .training.evaluation import (
     Answer,
     answer_turns,
@@ -56,8 +56,9 @@ from .training.evaluation import (
     supervised_turns,
 )
 from .training.schedule import count_steps
-from .training.setup import Trainer, TrainingBatches, build_trainer, hooked_collator
+from .training.setup import TrainingBatches, build_trainer, hooked_collator
 from .training.signals import StopRequest, catching_stop_signals
+from .training.state import Training, capture, restore
 from .verdict.clearance import MANIFEST, authorise
 
 MODEL = Path("models/final")
@@ -88,20 +89,13 @@ class StepLog:
 
 
 @dataclass
-class Run:
-    """A training under way: the objects, and what it has done so far."""
+class Run(Training):
+    """The real training, with what it is evaluated on."""
 
-    trainer: Trainer
-    batches: TrainingBatches
     validation: TokenStore
     meta: TokenMeta
     steps: int
     device: torch.device
-    telemetry: list[dict[str, Any]]
-
-    @property
-    def done(self) -> int:
-        return len(self.telemetry)
 
 
 def start_run(params: Params) -> Run:
@@ -123,25 +117,6 @@ def start_run(params: Params) -> Run:
     )
 
 
-def capture(run: Run) -> State:
-    """All that the next step depends on."""
-    return {
-        "model": run.trainer.model.state_dict(),
-        "optimizer": run.trainer.optimizer.state_dict(),
-        "scheduler": run.trainer.scheduler.state_dict(),
-        "rng": rng_state(),
-        "telemetry": run.telemetry,
-    }
-
-
-def restore(run: Run, state: State) -> None:
-    run.trainer.model.load_state_dict(state["model"])
-    run.trainer.optimizer.load_state_dict(state["optimizer"])
-    run.trainer.scheduler.load_state_dict(state["scheduler"])
-    run.telemetry = state["telemetry"]
-    restore_rng_state(state["rng"])
-
-
 def validation_loss(run: Run, params: Params) -> float:
     """Nats per supervised token over the whole validation split."""
     batches = store_batches(
@@ -158,7 +133,7 @@ def validation_loss(run: Run, params: Params) -> float:
 def take_step(run: Run, params: Params) -> dict[str, Any]:
     """One optimizer step and its line of telemetry. Raises Refusal when the loss is not finite."""
     step = run.done
-    result = run.trainer.step(run.batches.of_step(step))
+    result = run.next_step()
     if not math.isfinite(result.loss) or not math.isfinite(result.grad_norm):
         raise Refusal(
             f"training stopped at step {step}: the loss is {result.loss} and the gradient norm "

@@ -1,8 +1,9 @@
 """Are gradients, updates and the learning rate of the first real training steps sound?
 
 Reads artifacts/tokens/. Takes the first gates.gradient.steps steps of the training, with its own
-batches, rate, schedule, clipping and precision, and watches them from outside. Writes the verdict
-and reports/gradient_probe/ (steps.csv, parameters.csv, activations.csv and a page).
+batches, rate, schedule, clipping and precision, and watches them from outside. Stops the training
+at a checkpoint, resumes it in a fresh process and compares the bits. Writes the verdict and
+reports/gradient_probe/ (steps.csv, parameters.csv, activations.csv and a page).
 
     python -m stages.gradient_probe
 """
@@ -22,6 +23,7 @@ from .config.schema import Train
 from .models.hub import base_inputs
 from .probes.gradients import GradientProbe, run_gradient_probe
 from .probes.learning_rate import expected_rate, trace_error
+from .probes.resume import ResumeCheck, check_resume
 from .provenance.environment import compute_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -31,7 +33,7 @@ from .report.publish import publish, publish_blocked
 from .report.terminal import console
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
-from .verdict.rules.gradient_probe import CAUSES, NOT_COVERED, RULES
+from .verdict.rules.gradient_probe import NOT_COVERED, RULES, causes_of
 
 
 def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
@@ -47,7 +49,7 @@ def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
     return {name: median(ratios) for name, ratios in by_matrix.items()}
 
 
-def measure(probe: GradientProbe, train: Train) -> dict[str, Measured]:
+def measure(probe: GradientProbe, resume: ResumeCheck, train: Train) -> dict[str, Measured]:
     """What the rules ask of the steps."""
     records = [record for record in probe.records if not record.skipped] or probe.records
     peak = train.learning_rate
@@ -68,6 +70,7 @@ def measure(probe: GradientProbe, train: Train) -> dict[str, Measured]:
     bounded = [a for a in probe.activations if a.saturated is not None]
     dead = max(rectifying, key=lambda a: a.dead or 0.0, default=None)
     saturated = max(bounded, key=lambda a: a.saturated or 0.0, default=None)
+    differences = [difference.text for difference in resume.differences]
 
     def names(found: list[str], of: int) -> Measured:
         return Measured(len(found), of, evidence=tuple(found))
@@ -116,6 +119,12 @@ def measure(probe: GradientProbe, train: Train) -> dict[str, Measured]:
             saturated.saturated if saturated else 0.0,
             len(bounded),
             saturated.module if saturated and saturated.saturated else "",
+        ),
+        "resume_differs": Measured(
+            len(differences),
+            len(resume.uninterrupted.steps),
+            f"first difference: {differences[0]}" if differences else "",
+            tuple(differences),
         ),
     }
 
@@ -171,7 +180,36 @@ def write_tables(probe: GradientProbe, train: Train) -> None:
     activations.to_csv(directory / "activations.csv", index=False, lineterminator="\n")
 
 
-def describe(params: Params, probe: GradientProbe) -> list[Section]:
+def describe_resume(resume: ResumeCheck) -> Section:
+    """The steps after the break, without the break and resumed, to the last digit."""
+    if resume.resumed is None:
+        return Section("Resume", f"Not resumed: {resume.differences[0].text}.")
+
+    def both(one: float, other: float) -> str:
+        return repr(one) if one.hex() == other.hex() else f"{one!r}, resumed {other!r}"
+
+    first = resume.uninterrupted.first
+    pairs = zip(resume.uninterrupted.steps, resume.resumed.steps, strict=True)
+    rows = [
+        (
+            step,
+            f"{len(set(one.rows) & set(other.rows))} of {len(set(one.rows))} the same",
+            both(one.learning_rate, other.learning_rate),
+            both(one.loss, other.loss),
+            both(one.grad_norm, other.grad_norm),
+        )
+        for step, (one, other) in enumerate(pairs, first)
+    ]
+    return Section(
+        "Resume",
+        f"A fresh process went on from a checkpoint after {first} steps. The tensors of the steps "
+        "and the state before and after them (weights, optimizer, scheduler, random state, "
+        "telemetry) were compared too.",
+        table=Table(("step", "rows", "learning rate", "loss", "gradient norm"), rows),
+    )
+
+
+def describe(params: Params, probe: GradientProbe, resume: ResumeCheck) -> list[Section]:
     """The sections of the page below the checks."""
     train, limits = params.train, params.gates.gradient
     steps = list(range(len(probe.records)))
@@ -198,6 +236,7 @@ def describe(params: Params, probe: GradientProbe) -> list[Section]:
         Section("Steps", charts=[draw(norms), draw(rate), draw(loss)]),
         Section("Update over weight at the peak rate", table=Table(("matrix", "ratio"), matrices)),
         Section("Activations in the last probed step", table=Table(columns, activations)),
+        describe_resume(resume),
     ]
 
 
@@ -210,13 +249,15 @@ def main(params: Params) -> None:
         return
     with console.status("probing the first training steps"):
         probe = run_gradient_probe(params)
-    measured = measure(probe, params.train)
+    with console.status("resuming from a checkpoint in a fresh process"):
+        resume = check_resume(params)
+    measured = measure(probe, resume, params.train)
     checks = judge_all(RULES, measured, binding.params, run.seed)
     verdict = make_verdict(
         binding,
         overall_status(checks, RULES),
         checks,
-        causes=rank_causes(checks, CAUSES),
+        causes=rank_causes(checks, causes_of(resume.first_part)),
         not_covered=NOT_COVERED,
         inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )
@@ -230,7 +271,7 @@ def main(params: Params) -> None:
         "steps": probe.steps,
         "warmup_steps": probe.warmup,
     }
-    publish(verdict, __doc__, numbers=numbers, sections=describe(params, probe))
+    publish(verdict, __doc__, numbers=numbers, sections=describe(params, probe, resume))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Digests of weights and runs: what must be equal to the bit, and where it first is not."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,13 +11,35 @@ from torch.optim import Optimizer
 
 
 def tensors_sha256(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """Digest of names, dtypes, shapes and bytes, in the order given."""
+    """Digest of names, dtypes, shapes and bytes."""
+    return state_sha256(dict(tensors))
+
+
+def state_sha256(state: Any) -> str:
+    """Digest of what a state_dict() may hold: dicts and lists of tensors and plain values."""
     digest = hashlib.sha256()
-    for name, tensor in tensors:
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        flat = tensor.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    for path, leaf in _leaves(state):
+        if isinstance(leaf, torch.Tensor):
+            digest.update(f"{path} {leaf.dtype} {tuple(leaf.shape)}\0".encode())
+            flat = leaf.detach().cpu().contiguous().flatten()
+            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        else:
+            digest.update(f"{path} {leaf!r}\0".encode())
     return digest.hexdigest()
+
+
+def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of all that is no dict and no list; an empty one is a value itself."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(state, Mapping):
+        items = sorted(state.items(), key=lambda item: str(item[0]))
+    elif isinstance(state, list | tuple):
+        state = list(state)  # a checkpoint may bring a tuple back as a list
+        items = list(enumerate(state))
+    for key, value in items:
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
+    if not items:
+        yield path, state
 
 
 def weights_sha256(model: nn.Module) -> str:

@@ -1,9 +1,9 @@
 """Checkpoints of a run under way: atomic, rotated, locked, and read back without code execution.
 
-checkpoints/<fingerprint>/step-50-<digest>.pt holds the model, the optimizer, the schedule, all
-random generators and the telemetry so far, from whose length the data order follows. The
-fingerprint is of data, params, code and environment: a checkpoint of another run is never found.
-The digest is of the file's bytes: torch itself loads flipped bits as other weights.
+checkpoints/<fingerprint>/step-50-<digest>.pt holds the model, the optimizer, the schedule, the loss
+scaler, all random generators and the telemetry so far, from whose length the data order follows.
+The fingerprint is of data, params, code and environment: a checkpoint of another run is never
+found. The digest is of the file's bytes: torch itself loads flipped bits as other weights.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ def checkpoint_root() -> Path:
 
 
 class CheckpointDirectory:
-    """The checkpoints of one run."""
+    """The checkpoints of one run, below `root`: the repository's own where it is not given."""
 
-    def __init__(self, fingerprint: str, keep: int) -> None:
-        self.path = checkpoint_root() / fingerprint[:16]
+    def __init__(self, fingerprint: str, keep: int, root: Path | None = None) -> None:
+        self.path = (root or checkpoint_root()) / fingerprint[:16]
         self._keep = keep
 
     @contextmanager

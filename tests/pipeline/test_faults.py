@@ -42,6 +42,19 @@ def model(vocab_size):
     gpt.lm_head.weight.requires_grad_(False)
     return gpt
 """
+STATE_OUTSIDE = """
+from stages.models.tiny_gpt import CausalLMOutput, TinyGPT
+
+class Annealed(TinyGPT):
+    calls = 0
+
+    def forward(self, **inputs):
+        self.calls += self.training
+        return CausalLMOutput(super().forward(**inputs).logits * (1 + self.calls / 1000))
+
+def model(vocab_size):
+    return Annealed(vocab_size)
+"""
 SCALED_LOSS = """
 from stages.training.loss import causal_lm_loss
 
@@ -97,6 +110,20 @@ FAULTS = {
         "gradient_probe",
         {"undeclared_frozen"},
         "parameters are frozen that nobody declared frozen",
+    ),
+    "state_outside_the_checkpoint": Fault(
+        STATE_OUTSIDE,
+        {
+            "model": {
+                "_target_": "stages.plugins.mine.model",
+                "name": "mine",
+                "tokenizer": "data/tokenizer",
+                "frozen": [],
+            }
+        },
+        "gradient_probe",
+        {"resume_differs"},
+        "a resumed run computes otherwise from the same state and batch",
     ),
     "scaled_loss": Fault(
         SCALED_LOSS,

@@ -17,6 +17,7 @@ from stages.probes.fingerprint import (
     first_difference,
     frozen_digests,
     optimizer_sha256,
+    state_sha256,
     tensors_sha256,
     trainable_state,
     weights_sha256,
@@ -97,6 +98,33 @@ def test_name_dtype_and_shape_count(other: tuple[str, torch.Tensor]) -> None:
 )
 def test_tensors_of_every_kind_have_a_digest(tensor: torch.Tensor) -> None:
     assert tensors_sha256([("a", tensor)]) == tensors_sha256([("a", tensor.clone().contiguous())])
+
+
+STATE = {"a": [torch.zeros(2), 1, None], "b": {0: 0.5, "c": ()}}
+
+
+def test_a_state_is_the_same_in_another_order_and_as_a_tuple() -> None:
+    other = {"b": {"c": [], 0: 0.5}, "a": (torch.zeros(2), 1, None)}
+    assert state_sha256(STATE) == state_sha256(other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": [torch.zeros(2), 1]},
+        {"a": [torch.zeros(2), None, 1]},
+        {"a": [-torch.zeros(2), 1, None]},
+        {"a": [torch.zeros(2), 1.0, None]},
+        {"b": {0: 0.5}},
+        {"b": {0: math.nextafter(0.5, 1), "c": ()}},
+        {"b": {1: 0.5, "c": ()}},
+        {"b": {}},
+        {"d": None},
+    ],
+    ids=["shorter", "order", "bit", "type", "lost", "value", "key", "empty", "more"],
+)
+def test_whatever_changes_in_a_state_changes_its_digest(change: dict[str, object]) -> None:
+    assert state_sha256({**STATE, **change}) != state_sha256(STATE)
 
 
 def test_the_state_of_the_optimizer_counts() -> None:

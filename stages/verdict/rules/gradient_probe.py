@@ -147,11 +147,20 @@ RULES = (
         "mend the initialisation or the scale of the inputs of the named module",
         ("gates.gradient.max_saturated_fraction",),
     ),
+    Rule(
+        "resume_differs",
+        "a training that stops and goes on in a fresh process gives the same bits",
+        "zero",
+        "keep all state in the model's state_dict, the optimizer, the schedule or torch's, numpy's "
+        "and Python's generators: a checkpoint holds these",
+        unit="differences",
+    ),
 )
 
 NOT_COVERED = (
     "steps after the probed ones: a loss may spike thousands of steps later",
     "the learning rate beyond the probed steps, but for the schedule's closed form",
+    "a resume later in the training, or in another epoch",
     "wiring that trains well on wrong targets: the mask report and later probes take it",
 )
 
@@ -189,4 +198,31 @@ CAUSES = (
     ({"update_ratio"}, "the learning rate does not fit the size of the weights"),
     ({"dead_fraction"}, "units are dead: they never fire on a whole batch"),
     ({"saturated_fraction"}, "units are saturated: they pass no gradient"),
+    ({"resume_differs"}, "a resumed training is not the one that was stopped"),
 )
+
+RESUME_CAUSES = {
+    "start": "the training does not repeat from its start: something is not seeded, or code of "
+    "your own keeps state outside the model",
+    "checkpoint": "a training cannot go on from its checkpoint",
+    "position": "a resumed run gets other rows: the data position is not restored",
+    "model": "a resumed run has other weights: they are not restored, or loading changes them",
+    "optimizer": "optimizer state is not restored",
+    "scheduler": "learning rate differs: the scheduler is not restored",
+    "scaler": "the loss scaler is not restored",
+    "rng": "random state is not restored",
+    "telemetry": "the telemetry of the steps before is not restored",
+    "batch": "a resumed run gets other batches of the same rows: the collator keeps state that no "
+    "checkpoint holds",
+    "learning_rate": "learning rate differs: it follows from what no checkpoint holds",
+    "step": "a resumed run computes otherwise from the same state and batch: code of your own "
+    "keeps state that no checkpoint holds, or an operation is not deterministic",
+}
+
+
+def causes_of(resume_difference: str | None) -> list[tuple[set[str], str]]:
+    """CAUSES, where that of `resume_differs` says which part of the state differs first."""
+    if resume_difference is None:
+        return list(CAUSES)
+    named = RESUME_CAUSES.get(resume_difference, f"the {resume_difference} is not restored")
+    return [(ids, named if ids == {"resume_differs"} else cause) for ids, cause in CAUSES]
