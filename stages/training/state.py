@@ -6,6 +6,9 @@ Full training saves and resumes with these functions; the gradient probe tries t
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import nn
+
 from .checkpoint import State
 from .determinism import restore_rng_state, rng_state
 from .setup import Trainer, TrainingBatches
@@ -32,10 +35,29 @@ class Training:
         return self.trainer.step(self.batches.of_step(self.done))
 
 
+def _frozen(model: nn.Module) -> set[str]:
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name for name, parameter in parameters if not parameter.requires_grad}
+
+
+def changing_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The model's state without frozen parameters: a base model is read from its own files again."""
+    frozen = _frozen(model)
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+
+
+def load_changing_state(model: nn.Module, state: dict[str, torch.Tensor]) -> None:
+    """Load what `changing_state` gave; as strict as load_state_dict, but for what is frozen."""
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    strangers = sorted({*missing, *unexpected} - _frozen(model))
+    if strangers:
+        raise RuntimeError(f"the checkpoint and the model do not share {', '.join(strangers)}")
+
+
 def capture(training: Training) -> State:
     """All that the next step depends on."""
     return {
-        "model": training.trainer.model.state_dict(),
+        "model": changing_state(training.trainer.model),
         "optimizer": training.trainer.optimizer.state_dict(),
         "scheduler": training.trainer.scheduler.state_dict(),
         "scaler": training.trainer.scaler.state_dict(),
@@ -46,7 +68,7 @@ def capture(training: Training) -> State:
 
 def restore(training: Training, state: State) -> None:
     """Bring a training that was just built to where `capture` saw it."""
-    training.trainer.model.load_state_dict(state["model"])
+    load_changing_state(training.trainer.model, state["model"])
     training.trainer.optimizer.load_state_dict(state["optimizer"])
     training.trainer.scheduler.load_state_dict(state["scheduler"])
     training.trainer.scaler.load_state_dict(state["scaler"])

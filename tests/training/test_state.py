@@ -10,7 +10,13 @@ from stages.chat.token_store import TOKENS, TokenStore
 from stages.training.checkpoint import CheckpointDirectory, State
 from stages.training.determinism import seed_everything
 from stages.training.setup import TrainingBatches, build_trainer
-from stages.training.state import Training, capture, restore
+from stages.training.state import (
+    Training,
+    capture,
+    changing_state,
+    load_changing_state,
+    restore,
+)
 from stages.training.step import StepResult
 
 from ..parts import Bigram, make_rows, write_store
@@ -100,3 +106,26 @@ def test_a_training_on_a_gpu_is_brought_back() -> None:
     expected = torch.rand(1)
     restore(training, state)
     assert torch.rand(1).equal(expected)
+
+
+def test_frozen_weights_are_left_out_of_a_checkpoint_and_stay_what_they_are() -> None:
+    model = Bigram()
+    model.embedding.weight.requires_grad_(False)
+    state = {name: tensor.clone() for name, tensor in changing_state(model).items()}
+    assert "embedding.weight" not in state
+    assert set(state) == set(model.state_dict()) - {"embedding.weight"}
+    frozen = model.embedding.weight.clone()
+    model.head.bias.data += 1
+    load_changing_state(model, state)
+    assert model.head.bias.equal(state["head.bias"])
+    assert model.embedding.weight.equal(frozen)
+
+
+def test_a_checkpoint_of_another_model_is_not_loaded() -> None:
+    model = Bigram()
+    state = changing_state(model)
+    del state["head.bias"]
+    with pytest.raises(RuntimeError, match=r"do not share head\.bias"):
+        load_changing_state(model, state)
+    with pytest.raises(RuntimeError, match="do not share extra"):
+        load_changing_state(model, {**changing_state(model), "extra": torch.ones(1)})
