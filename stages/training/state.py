@@ -41,7 +41,7 @@ def _frozen(model: nn.Module) -> set[str]:
 
 
 def changing_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The model's state without frozen parameters: a base model is read from its own files again."""
+    """The model's state without frozen parameters, which its own files or the seed give again."""
     frozen = _frozen(model)
     return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
 

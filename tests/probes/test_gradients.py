@@ -1,21 +1,35 @@
 """The probe takes the first steps of the very training that follows."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch.amp import GradScaler
 
-from stages.chat.collator import collate
+from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenMeta, TokenStore
+from stages.gradient_probe import measure
 from stages.models.build import build_model
 from stages.probes.gradients import _outside_optimizer, run_gradient_probe
+from stages.probes.resume import ResumeCheck, Stretch
+from stages.training import setup
 from stages.training.determinism import make_deterministic
 from stages.training.schedule import schedule_factor
 from stages.training.setup import TrainingBatches, build_trainer
+from stages.training.step import StepResult, train_step
 
 from ..parts import VOCABULARY, Bigram
 from ..settings import make_params
 
 CPU = torch.device("cpu")
+UNCHECKED = ResumeCheck(Stretch(0, {}, [], {}), None, [])
+INVARIANTS = (
+    *("non_finite", "optimizer_calls_missing", "loss_unscaled", "stale_gradients"),
+    *("without_gradient", "unchanged", "frozen_changed", "reentrant_over_frozen"),
+)
 
 
 @pytest.mark.usefixtures("tokens")
@@ -79,3 +93,37 @@ def test_a_parameter_that_the_optimizer_lacks_is_named() -> None:
     assert _outside_optimizer(model, optimizer) == ["embedding.weight", "head.bias"]
     model.head.bias = nn.Parameter(torch.zeros(VOCABULARY))
     assert _outside_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1)) == []
+
+
+def unscaled(model: nn.Module, batches: Sequence[Batch], **rest: Any) -> StepResult:
+    """A step that knows nothing of float16."""
+    disabled = GradScaler("cpu", enabled=False)
+    return train_step(model, batches, **{**rest, "scaler": disabled})
+
+
+@pytest.mark.usefixtures("tokens")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_every_precision_passes_and_a_loss_that_is_not_scaled_is_named_in_float16(
+    monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    params = make_params(run__precision=precision)
+    healthy = measure(run_gradient_probe(params), UNCHECKED, params.train)
+    assert [healthy[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
+    assert healthy["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)
+    monkeypatch.setattr(setup, "hooked_step", lambda train: unscaled)
+    found = measure(run_gradient_probe(params), UNCHECKED, params.train)
+    assert found["loss_unscaled"].value == (4 if precision == "fp16" else 0)
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_step_that_overflows_is_no_fault_of_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = make_params(run__precision="fp16")
+    scaler = partial(GradScaler, "cpu", init_scale=2.0**127, growth_interval=1000)
+    monkeypatch.setattr(setup, "make_scaler", lambda run: scaler(backoff_factor=2.0**-120))
+    probe = run_gradient_probe(params)
+    assert [record.skipped for record in probe.records] == [True, False, False, False]
+    found = measure(probe, UNCHECKED, params.train)
+    assert [found[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
+    assert found["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)

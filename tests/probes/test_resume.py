@@ -270,8 +270,8 @@ def test_weights_that_the_fresh_model_does_not_have_are_named(
     build(monkeypatch, Growing)
     [text] = texts(check())
     assert text == (
-        "the checkpoint cannot be loaded: RuntimeError: Error(s) in loading state_dict for "
-        'Growing: Unexpected key(s) in state_dict: "seen".'
+        "the checkpoint cannot be loaded: RuntimeError: the checkpoint and the model do not share "
+        "seen"
     )
 
 

@@ -179,3 +179,57 @@ def test_the_loss_falls_when_steps_are_taken() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     losses = [take_step(model, [batch], optimizer)[0].loss for _ in range(20)]
     assert losses[-1] < 0.7 * losses[0]
+
+
+class Overflowing(torch.autograd.Function):
+    """The gradient of a loss that does not fit into float16."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor) -> torch.Tensor:
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * torch.inf
+
+
+def scaled_step(*, overflows: bool) -> tuple[StepResult, bool, int, float]:
+    """(result, whether weights changed, scheduler steps, scale over the scale before)."""
+    model = make_model("bigram")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scheduler = LambdaLR(optimizer, lambda step: 1.0)
+    scaler = GradScaler("cpu", init_scale=1024.0)
+    before = flat_weights(model)
+
+    def loss(logits: torch.Tensor, labels: torch.Tensor, num_items: int) -> torch.Tensor:
+        value = causal_lm_loss(logits, labels, num_items)
+        return Overflowing.apply(value) if overflows else value  # type: ignore[no-untyped-call]
+
+    result = train_step(
+        model,
+        [make_batch(2)],
+        loss_fn=loss,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        max_grad_norm=1e9,
+        autocast=nullcontext,
+        scaler=scaler,
+    )
+    changed = not flat_weights(model).equal(before)
+    return result, changed, scheduler.last_epoch, scaler.get_scale() / 1024.0
+
+
+def flat_weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_a_scaled_loss_gives_the_norm_of_an_unscaled_one() -> None:
+    result, changed, steps, scale = scaled_step(overflows=False)
+    plain, _ = take_step(make_model("bigram"), [make_batch(2)])
+    assert result.grad_norm == pytest.approx(plain.grad_norm, rel=1e-6)
+    assert (changed, result.skipped, steps, scale) == (True, False, 1, 1.0)
+
+
+def test_gradients_that_overflow_skip_the_step_and_the_schedule() -> None:
+    result, changed, steps, scale = scaled_step(overflows=True)
+    assert (changed, result.skipped, steps, scale) == (False, True, 0, 0.5)
