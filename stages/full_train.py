@@ -16,7 +16,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from .chat.token_store import TokenMeta, TokenStore, read_meta
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
 from .config.schema import HubModel
-from .models.build import build_model, count_parameters
+from .models.build import build_model, count_parameters, is_pretrained
 from .models.hub_save import (
     MERGED,
     Logits,
@@ -50,6 +50,7 @@ from .training.checkpoint import CheckpointDirectory
 from .training.determinism import make_deterministic
 from .training.evaluation import (
     Answer,
+    Turn,
     answer_turns,
     mean_loss,
     store_batches,
@@ -64,6 +65,8 @@ from .verdict.clearance import MANIFEST, authorise
 MODEL = Path("models/final")
 LOG = Path("logs/full_train.csv")
 ANSWERS_SHOWN = 50
+BASE_ANSWERS = 16
+"""Turns that the base model answers too: they stand beside those of the trained one."""
 SAVED_TOLERANCE = 1e-6
 """Of the largest logit: the same weights compute the same in another process."""
 MERGED_TOLERANCE = 1e-3
@@ -187,11 +190,15 @@ def stop_early(request: StopRequest, run: Run) -> None:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good the model is on held-out rows, beside the untrained one."""
+    """How good the model is on held-out rows, beside the untrained one.
+
+    base_answers: of a pretrained model before this training, to the first of the turns.
+    """
 
     validation_loss: float
     untrained_validation_loss: float
     answers: list[Answer]
+    base_answers: list[Answer]
 
     @property
     def exact_match(self) -> float:
@@ -206,16 +213,25 @@ def evaluate(run: Run, params: Params) -> Quality:
     """Loss and greedy answers of the trained model, and the loss of the untrained one."""
     with console.status("evaluating on held-out rows"):
         turns = [turn for row in run.validation for turn in supervised_turns(row)]
-        answers = answer_turns(
-            run.trainer.model,
-            turns[: params.train.eval_generations],
-            meta=run.meta,
-            max_new_tokens=params.train.max_new_tokens,
-            batch_size=params.train.per_device_eval_batch_size,
-            device=run.device,
-        )
-        untrained = validation_loss(start_run(params), params)
-    return Quality(run.telemetry[-1]["validation_loss"], untrained, answers)
+        turns = turns[: params.train.eval_generations]
+        answers = answer(run, params, turns)
+        untrained = start_run(params)
+        loss = validation_loss(untrained, params)
+        shown = turns[:BASE_ANSWERS] if is_pretrained(params.model) else []
+        base_answers = answer(untrained, params, shown)
+    return Quality(run.telemetry[-1]["validation_loss"], loss, answers, base_answers)
+
+
+def answer(run: Run, params: Params, turns: Sequence[Turn]) -> list[Answer]:
+    """What the model of `run` says, greedily."""
+    return answer_turns(
+        run.trainer.model,
+        turns,
+        meta=run.meta,
+        max_new_tokens=params.train.max_new_tokens,
+        batch_size=params.train.per_device_eval_batch_size,
+        device=run.device,
+    )
 
 
 def draw_column(
@@ -240,6 +256,10 @@ def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
             "reference": tokenizer.decode_batch([answer.turn.answer for answer in quality.answers]),
         }
     )
+    if quality.base_answers:
+        base = tokenizer.decode_batch([answer.tokens for answer in quality.base_answers])
+        answers.insert(3, "base model", pd.Series(base, dtype=object))
+        answers["base model"] = answers["base model"].fillna("")
     answers.to_csv(directory / "answers.csv", index=False, lineterminator="\n")
     evaluated = telemetry.dropna(subset="validation_loss")
     charts = [

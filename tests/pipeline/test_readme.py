@@ -21,6 +21,8 @@ ELSEWHERE = {
     "make test-network": ".ci/run",
     "make bench": "tests/benchmarks",
     "source .venv/bin/activate": "test_setup.py",
+    "make base-model": "test_smollm2.py",
+    "holdshort compose +experiment=smollm2_135m_lora": "test_smollm2.py",
     "dvc exp run -S train.learning_rate=0.001": "test_experiments.py",
     "dvc exp run --queue -S train.learning_rate=0.001,0.002": "test_experiments.py",
     "dvc queue start": "test_experiments.py",
