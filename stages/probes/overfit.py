@@ -5,8 +5,6 @@ If it cannot, something between data and optimizer is broken, and no amount of t
 at a fine-tuning rate this would be a test of the rate.
 """
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +32,7 @@ from .fingerprint import (
     optimizer_sha256,
     weights_sha256,
 )
+from .fresh_process import in_fresh_processes
 from .initial_loss import InitialLoss, measure_initial_loss
 
 
@@ -130,7 +129,5 @@ def replay(seed: int) -> RunTrace:
 
 
 def replay_in_fresh_processes(seeds: list[int]) -> list[RunTrace]:
-    """One new interpreter for each seed, one after the other: they would share the cores."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        return list(pool.map(replay, seeds))
+    """One new interpreter for each seed."""
+    return in_fresh_processes(replay, seeds)
