@@ -6,6 +6,7 @@ from torch import nn
 
 from stages.chat.collator import collate
 from stages.chat.token_store import TokenMeta, TokenStore
+from stages.config import parse_params, read_yaml
 from stages.models.build import build_model
 from stages.probes.gradients import _outside_optimizer, run_gradient_probe
 from stages.training.determinism import make_deterministic
@@ -13,7 +14,7 @@ from stages.training.schedule import schedule_factor
 from stages.training.setup import TrainingBatches, build_trainer
 
 from ..parts import VOCABULARY, Bigram
-from ..settings import make_params
+from ..settings import ROOT, make_params, params_tree
 
 CPU = torch.device("cpu")
 
@@ -58,6 +59,16 @@ def test_frozen_parameters_are_told_from_those_that_train() -> None:
     assert probe.frozen_changed == {name: 0.0}
     assert name not in probe.changed
     assert probe.undeclared_frozen == []
+
+
+@pytest.mark.usefixtures("tokens")
+def test_what_a_model_freezes_by_itself_is_declared_by_its_own_conf() -> None:
+    model = {**read_yaml(ROOT / "conf/model/tiny_lora.yaml"), "max_length": 64}
+    probe = run_gradient_probe(parse_params({**params_tree(), "model": model}))
+    assert probe.undeclared_frozen == []
+    assert [name for name, share in probe.frozen_changed.items() if share] == []
+    assert [name for name, share in probe.changed.items() if not share] == []
+    assert {name.rpartition(".")[2] for name in probe.changed} == {"lora_A", "lora_B"}
 
 
 @pytest.mark.usefixtures("tokens")
