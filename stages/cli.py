@@ -3,6 +3,7 @@
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort audit-labels ...         judge the labels that another trainer made
+holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
 
 import argparse
@@ -35,6 +36,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
     add_audit_labels(commands)
+    lab = commands.add_parser(
+        "lab",
+        help="have a tiny LoRA model learn eight sequences by heart",
+        description="The protocol's diagnostic by itself: a known model learns known sequences. It "
+        "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
+    )
+    lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
     return parser
 
 
@@ -105,10 +113,19 @@ def run_audit_labels(arguments: argparse.Namespace) -> int:
     return run(options_of(arguments))
 
 
+def run_lab(seed: int) -> int:
+    """Exit code: 0 passed, 1 failed."""
+    from .lab import run  # torch: not for other commands
+
+    return run(seed)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
     if options.command == "audit-labels":
         sys.exit(guarded(lambda: run_audit_labels(options)))
+    if options.command == "lab":
+        sys.exit(guarded(lambda: run_lab(options.seed)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))
 
 
