@@ -4,6 +4,7 @@ holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
+holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
 
 import argparse
@@ -45,6 +46,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     keeping.add_argument("directory", type=Path)
     keeping.add_argument("name", help="letters, digits, '.', '_' and '-'")
+    lab = commands.add_parser(
+        "lab",
+        help="have a tiny LoRA model learn eight sequences by heart",
+        description="The protocol's diagnostic by itself: a known model learns known sequences. It "
+        "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
+    )
+    lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
     return parser
 
 
@@ -123,12 +131,21 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
+def run_lab(seed: int) -> int:
+    """Exit code: 0 passed, 1 failed."""
+    from .lab import run  # torch: not for other commands
+
+    return run(seed)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
     if options.command == "audit-labels":
         sys.exit(guarded(lambda: run_audit_labels(options)))
     if options.command == "keep":
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
+    if options.command == "lab":
+        sys.exit(guarded(lambda: run_lab(options.seed)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))
 
 

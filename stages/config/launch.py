@@ -29,19 +29,23 @@ def pin_process(module: str, stage: str) -> None:
     """
     if module != "__main__":
         return
-    threads = str(guarded(lambda: load_params(stage).run.cpu_threads))
-    wanted = {
-        "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "OMP_WAIT_POLICY": "PASSIVE",  # on a busy machine, threads that spin cost twenty times more
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    }
+    wanted = pinned_environment(guarded(lambda: load_params(stage).run.cpu_threads))
     if all(os.environ.get(name) == value for name, value in wanted.items()):
         return
     os.environ.update(wanted)
     os.execv(sys.executable, [sys.executable, "-m", f"stages.{stage}", *sys.argv[1:]])
+
+
+def pinned_environment(threads: int) -> dict[str, str]:
+    """The variables that bits depend on, with the values that a process must start with."""
+    return {
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # on a busy machine, threads that spin cost twenty times more
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }
 
 
 def run_stage(stage: str, main: Callable[[Params], None]) -> NoReturn:

@@ -20,11 +20,15 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from .errors import UserError
-from .schema import CustomModel, HubModel, Model, Params, TinyGPTModel
+from .schema import CustomModel, HubModel, Model, Params, TinyGPTModel, TinyLoRAModel
 
 PARAMS_FILE = Path("params.yaml")
 PIPELINE_FILE = Path("dvc.yaml")
-MODELS: dict[str, type[Model]] = {"tiny_gpt": TinyGPTModel, "hub": HubModel}
+MODELS: dict[str, type[Model]] = {
+    "tiny_gpt": TinyGPTModel,
+    "tiny_lora": TinyLoRAModel,
+    "hub": HubModel,
+}
 CUSTOM_MODEL_KEYS = ("name", "tokenizer", "frozen", "_target_")
 
 

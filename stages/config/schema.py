@@ -51,11 +51,31 @@ class TinyGPTModel:
     tie_word_embeddings: bool
 
     def __post_init__(self) -> None:
-        if self.d_model % (2 * self.n_heads):
-            raise ValueError(
-                f"model.d_model ({self.d_model}) must be a multiple of twice model.n_heads "
-                f"({self.n_heads}): each head rotates pairs of features"
-            )
+        _refuse_odd_heads(self.d_model, self.n_heads)
+
+
+@dataclass(frozen=True)
+class TinyLoRAModel:
+    name: Literal["tiny_lora"]
+    tokenizer: Path
+    frozen: list[str]
+    d_model: Count
+    n_layers: Count
+    n_heads: Count
+    max_length: Annotated[int, Meta(ge=2)]
+    r: Count
+    lora_alpha: Positive
+
+    def __post_init__(self) -> None:
+        _refuse_odd_heads(self.d_model, self.n_heads)
+
+
+def _refuse_odd_heads(d_model: int, n_heads: int) -> None:
+    if d_model % (2 * n_heads):
+        raise ValueError(
+            f"model.d_model ({d_model}) must be a multiple of twice model.n_heads "
+            f"({n_heads}): each head rotates pairs of features"
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +135,7 @@ class CustomModel:
     arguments: dict[str, Any]
 
 
-Model = TinyGPTModel | HubModel | CustomModel
+Model = TinyGPTModel | TinyLoRAModel | HubModel | CustomModel
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from ..config.hooks import load_target
 from ..config.schema import CustomModel, HubModel, Model, Train
 from .hub import build_hub_model, checkpoint_activations, is_adapter_parameter
 from .tiny_gpt import TinyGPT
+from .tiny_lora import TinyLoRALanguageModel
 
 NOT_ARGUMENTS = ("name", "tokenizer", "frozen")
+BUILT_IN: dict[str, type[nn.Module]] = {"tiny_gpt": TinyGPT, "tiny_lora": TinyLoRALanguageModel}
 
 
 def build_model(params: Model, vocab_size: int, device: torch.device) -> nn.Module:
@@ -31,7 +33,7 @@ def build_model(params: Model, vocab_size: int, device: torch.device) -> nn.Modu
         model = build_hub_model(params, vocab_size, device)
     else:
         arguments = {k: v for k, v in asdict(params).items() if k not in NOT_ARGUMENTS}
-        model = TinyGPT(vocab_size=vocab_size, **arguments)
+        model = BUILT_IN[params.name](vocab_size=vocab_size, **arguments)
     if not isinstance(model, nn.Module):
         raise UserError(f"model._target_ returned {type(model).__name__}, not a torch.nn.Module")
     _freeze(model, params.frozen)

@@ -63,7 +63,7 @@ class TinyGPT(nn.Module):
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(d_model, n_heads, dropout) for _ in range(n_layers))
-        self.final_norm = nn.RMSNorm(d_model, eps=1e-6)
+        self.final_norm: nn.Module = nn.RMSNorm(d_model, eps=1e-6)
         self.embedding_norm = nn.RMSNorm(d_model, eps=1e-6)
         self.lm_head = nn.Linear(d_model, vocab_size, bias=False)
         self._init_weights()

@@ -5,8 +5,6 @@ If it cannot, something between data and optimizer is broken, and no amount of t
 at a fine-tuning rate this would be a test of the rate.
 """
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +34,7 @@ from .fingerprint import (
     optimizer_sha256,
     weights_sha256,
 )
+from .fresh_process import in_fresh_processes
 from .initial_loss import InitialLoss, measure_initial_loss
 
 MIN_STEPS = 10
@@ -145,13 +144,12 @@ def run_overfit(
     )
 
 
-def replay(seed: int, steps: int) -> RunTrace:
-    """The overfit run in a process of its own, which reads params.yaml itself."""
+def replay(run: tuple[int, int]) -> RunTrace:
+    """The overfit run of (seed, steps) in a process of its own, which reads params.yaml itself."""
+    seed, steps = run
     return run_overfit(load_params("overfit_gate"), seed, steps=steps).trace
 
 
 def replay_in_fresh_processes(runs: list[tuple[int, int]]) -> list[RunTrace]:
-    """A new interpreter for each (seed, steps), one after the other: they would share the cores."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        return list(pool.map(replay, *zip(*runs, strict=True)))
+    """A new interpreter for each (seed, steps)."""
+    return in_fresh_processes(replay, runs)

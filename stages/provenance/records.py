@@ -18,6 +18,11 @@ def write_json(path: Path, content: Any) -> None:
     staged.replace(path)
 
 
+def finite(value: Any) -> Any:
+    """The value itself, but the text of a number that is not finite: JSON has no word for it."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def read_json(path: Path, remedy: str) -> Any:
     """Raises UserError, which ends with `remedy`, when the file is missing or is not JSON."""
     try:
@@ -35,13 +40,11 @@ def metrics_path(stage: str) -> Path:
 def write_metrics(stage: str, numbers: Mapping[str, Any]) -> None:
     """Write metrics/<stage>.json under the stage's name, so that DVC's columns are unique.
 
-    A number that is not finite becomes text, since JSON has no word for it.
+    A number that is not finite becomes text.
     """
-    finite = {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in numbers.items()
-    }
-    write_json(metrics_path(stage), {stage: finite})
+    write_json(
+        metrics_path(stage), {stage: {name: finite(value) for name, value in numbers.items()}}
+    )
 
 
 def read_metrics(stage: str) -> dict[str, Any]:

@@ -94,6 +94,16 @@ def _allowed(check: Check) -> str:
     return check.message.partition("(")[2].partition(")")[0] if check.value is not None else "-"
 
 
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of numbers, as text."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
 def print_tokens(title: str, tokens: Sequence[str], labels: Sequence[int]) -> None:
     """One row token by token: `Token: "..." -> Label: ... (Masked | SUPERVISED)`."""
     console.print(Text(title, "bold"))

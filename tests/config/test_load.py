@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stages.config import Params, UserError, declared_values, load_params, parse_params, read_yaml
-from stages.config.load import UndeclaredParam, declared_keys, flatten, nearest, stage_deps
+from stages.config.load import MODELS, UndeclaredParam, declared_keys, flatten, nearest, stage_deps
 from stages.config.schema import CustomModel, TinyGPTModel
 
 from ..settings import ROOT, make_params, params_tree
@@ -202,7 +202,7 @@ def test_a_missing_group_is_named() -> None:
 
 def test_an_unknown_model_is_told_from_the_known_ones() -> None:
     assert refusal(params_tree(model__name="tiny_gtp")) == (
-        "params.yaml: 'model.name' is 'tiny_gtp'; known models are tiny_gpt "
+        f"params.yaml: 'model.name' is 'tiny_gtp'; known models are {', '.join(MODELS)} "
         "(your own: a `_target_`); did you mean 'tiny_gpt'?"
     )
 

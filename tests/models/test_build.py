@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import stages.plugins
-from stages.config import UserError
+from stages.compose import compose
+from stages.config import UserError, parse_params, read_yaml
 from stages.config.schema import CustomModel
 from stages.models.build import (
     build_model,
@@ -19,9 +20,10 @@ from stages.models.build import (
     without_dropout,
 )
 from stages.models.tiny_gpt import TinyGPT
+from stages.models.tiny_lora import TinyLoRALanguageModel
 
 from ..parts import VOCABULARY, Bigram, make_batch
-from ..settings import make_params
+from ..settings import ROOT, make_params
 
 CPU = torch.device("cpu")
 PLUGIN = """
@@ -67,6 +69,19 @@ def test_the_arguments_of_the_small_model_arrive() -> None:
     assert model.embedding.weight.shape == (VOCABULARY, 32)
     assert {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {0.25}
     assert model.training
+
+
+def test_the_labs_model_is_composed_and_built_with_nothing_frozen_undeclared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "params.yaml").write_text(compose(["model=tiny_lora"]), encoding="utf-8")
+    params = parse_params(read_yaml(tmp_path / "params.yaml")).model
+    model = build_model(params, VOCABULARY, CPU)
+    assert isinstance(model, TinyLoRALanguageModel)
+    assert model.embedding.weight.shape == (VOCABULARY, 32)
+    assert undeclared_frozen(model, params) == []
+    assert count_parameters(model)["trainable_parameters"] == 8192
 
 
 def test_the_weights_follow_from_the_seed() -> None:

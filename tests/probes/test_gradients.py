@@ -11,6 +11,7 @@ from torch.amp import GradScaler
 
 from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenMeta, TokenStore
+from stages.config import parse_params, read_yaml
 from stages.gradient_probe import measure
 from stages.models.build import build_model
 from stages.probes.gradients import _outside_optimizer, run_gradient_probe
@@ -22,7 +23,7 @@ from stages.training.setup import TrainingBatches, build_trainer
 from stages.training.step import StepResult, train_step
 
 from ..parts import VOCABULARY, Bigram
-from ..settings import make_params
+from ..settings import ROOT, make_params, params_tree
 
 CPU = torch.device("cpu")
 UNCHECKED = ResumeCheck(Stretch(0, {}, [], {}), None, [])
@@ -72,6 +73,16 @@ def test_frozen_parameters_are_told_from_those_that_train() -> None:
     assert (probe.frozen, probe.frozen_changed) == ([name], [])
     assert name not in probe.changed
     assert probe.undeclared_frozen == []
+
+
+@pytest.mark.usefixtures("tokens")
+def test_what_a_model_freezes_by_itself_is_declared_by_its_own_conf() -> None:
+    model = {**read_yaml(ROOT / "conf/model/tiny_lora.yaml"), "max_length": 64}
+    probe = run_gradient_probe(parse_params({**params_tree(), "model": model}))
+    assert probe.undeclared_frozen == []
+    assert probe.frozen_changed == []
+    assert [name for name, share in probe.changed.items() if not share] == []
+    assert {name.rpartition(".")[2] for name in probe.changed} == {"lora_A", "lora_B"}
 
 
 @pytest.mark.usefixtures("tokens")

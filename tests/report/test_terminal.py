@@ -3,7 +3,13 @@
 import pytest
 
 from stages.report import terminal
-from stages.report.terminal import TrainingProgress, print_tokens, print_verdict, progress
+from stages.report.terminal import (
+    TrainingProgress,
+    print_table,
+    print_tokens,
+    print_verdict,
+    progress,
+)
 
 from .test_page import make_check, make_verdict
 
@@ -50,6 +56,17 @@ def test_what_does_not_pass_is_told_with_evidence_and_remedy(
         "cause 1: first",
         "cause 2: second",
         "evidence: reports/overfit_gate/index.html",
+    ]
+
+
+def test_a_table_has_its_columns_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("a curve", ("step", "loss"), [("0", "4.1589"), ("10", "nan")])
+    lines = printed(capsys)
+    assert lines[0].strip() == "a curve"
+    assert [cells(line) for line in lines if "│" in line or "┃" in line] == [
+        ["step", "loss"],
+        ["0", "4.1589"],
+        ["10", "nan"],
     ]
 
 
