@@ -41,30 +41,27 @@ class Parameters:
 @dataclass(frozen=True)
 class Precision:
     """Bytes of a number. weights: of the base model beside what is packed; computed: of a matmul's
-    inputs and outputs; trained: of what is trained and of its gradient."""
+    inputs and outputs; trained: of what is trained and of its gradient. autocast: does it copy
+    what is multiplied? packed: are the matrices of the layers held in 4 bits?"""
 
     weights: int
     computed: int
     trained: int
-    packed: bool
-
-    @property
-    def casts(self) -> bool:
-        """Does autocast copy what it multiplies?"""
-        return self.computed == HALF
+    autocast: bool
+    packed: bool = False
 
 
 def precision_of(params: Params) -> Precision:
     """PEFT keeps adapters in float32, and `prepare_model_for_kbit_training` turns all that is not
     packed to 4 bits into float32 too."""
-    model, computed = params.model, FLOAT32 if params.run.precision == "fp32" else HALF
+    model, autocast = params.model, params.run.precision != "fp32"
+    computed = HALF if autocast else FLOAT32
     if not isinstance(model, HubModel):
-        return Precision(FLOAT32, computed, FLOAT32, packed=False)
+        return Precision(FLOAT32, computed, FLOAT32, autocast)
     packed = model.adapter == "qlora"
     weights = FLOAT32 if packed else SIZES[model.dtype]
-    computed = min(computed, weights)
     trained = weights if model.adapter == "none" else FLOAT32
-    return Precision(weights, computed, trained, packed)
+    return Precision(weights, min(computed, weights), trained, autocast, packed)
 
 
 def estimate_memory(
@@ -88,7 +85,7 @@ def estimate_memory(
     if architecture:
         rows = params.train.per_device_train_batch_size
         tokens = rows * params.data.max_length
-        found["activations"] = round(activations(params, parameters, architecture) * tokens)
+        found["activations"] = round(activations(params, architecture) * tokens)
         found["activations"] += weight_copies(params, parameters, architecture)
         found["logits"] = tokens * architecture.vocabulary * logits_size(size)
     return found
@@ -108,10 +105,11 @@ def is_adapted(linear: Linear, model: Model) -> bool:
     if not isinstance(model, HubModel) or model.adapter == "none":
         return False
     targets = model.lora.target_modules
-    return targets == "all-linear" or linear.name in targets
+    names = [targets] if isinstance(targets, str) else targets
+    return targets == "all-linear" or any(linear.name in name for name in names)
 
 
-def activations(params: Params, parameters: Parameters, architecture: Architecture) -> float:
+def activations(params: Params, architecture: Architecture) -> float:
     """Bytes a token of what autograd saves between the embedding and the logits."""
     size, model = precision_of(params), params.model
     layer = sum(layer_activations(params, architecture).values())
@@ -166,7 +164,10 @@ def _attention(params: Params, architecture: Architecture, computed: int) -> flo
 def _inputs(params: Params, architecture: Architecture, size: Precision) -> Iterator[float]:
     """The inputs that matrices save, where their weights or their adapters are trained."""
     model, adapted = params.model, has_adapter(params.model)
-    own = size.casts and (adapted or size.weights == FLOAT32)
+    # autocast copies an input for every matrix, and so does PEFT where an adapter is wider
+    wider = adapted and size.weights < FLOAT32
+    own = wider or (size.autocast and (adapted or size.weights == FLOAT32))
+    width = FLOAT32 if wider and not size.autocast else size.computed
     # attention has saved its output, but for the eager one, and for one that is flattened anew
     eager = isinstance(model, HubModel) and model.attn_implementation == "eager"
     mixed_is_kept = not architecture.fused and not eager
@@ -177,7 +178,7 @@ def _inputs(params: Params, architecture: Architecture, size: Precision) -> Iter
         if linear.reads == "mixed" and mixed_is_kept and not (own and adapted):
             continue
         if own or linear.reads not in seen:
-            yield size.computed * linear.inputs
+            yield width * linear.inputs
         seen.add(linear.reads)
 
 
@@ -191,7 +192,7 @@ def weight_copies(params: Params, parameters: Parameters, architecture: Architec
     With checkpointing only those of one layer, beside the head's, are there at once.
     """
     size = precision_of(params)
-    if not size.casts:
+    if not size.autocast:
         return 0
     adapters = parameters.trainable if has_adapter(params.model) else 0
     layers = adapters + (0 if size.packed or size.weights == HALF else architecture.layer_weights)

@@ -1,11 +1,13 @@
 """The memory that is foretold is what autograd, the optimizer and the allocator really take."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stages.config import Params
+from stages.estimate.architecture import architecture_of
 from stages.estimate.memory import NF4, Parameters, estimate_memory
 
 from .measured import (
@@ -33,6 +35,8 @@ SAVED = {
     "qwen3 bf16": (hub(dtype="bfloat16", **HALF), QWEN3),
     "qwen3 bf16 lora": (hub("lora", "bfloat16", **HALF), QWEN3),
     "qwen3 autocast lora": (hub("lora", **HALF), QWEN3),
+    "llama in bf16 without autocast": (hub(dtype="bfloat16"), CONFIG),
+    "llama lora on bf16 without autocast": (hub("lora", "bfloat16"), CONFIG),
 }
 PEAK = SAVED | {
     "llama checkpointed": (hub(train__gradient_checkpointing=True), CONFIG),
@@ -85,8 +89,6 @@ def test_a_model_of_4_bits_packs_its_layers_and_holds_the_rest_in_float32() -> N
 
 
 def estimated_with_adapter(params: Params, base: int) -> dict[str, int]:
-    from stages.estimate.architecture import architecture_of
-
     adapters = 3 * LORA.r * (2 * 160 + 2 * 112 + 3 * 224)
     parameters = Parameters(base + adapters, adapters)
     return estimate_memory(params, parameters, architecture_of(CONFIG, "small"))
@@ -98,8 +100,6 @@ def test_without_an_architecture_only_what_parameters_decide_is_estimated() -> N
 
 
 def test_fewer_target_modules_save_fewer_inputs() -> None:
-    from dataclasses import replace
-
     every = hub("lora", "bfloat16", **HALF)
     model: Any = every.model
     few = replace(every, model=replace(model, lora=replace(LORA, target_modules=["q_proj"])))

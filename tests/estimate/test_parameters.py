@@ -1,6 +1,8 @@
 """Known models have the parameters that their publishers state, counted without a weight."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from stages.estimate.architecture import (
 )
 from stages.estimate.parameters import count_on_meta
 from stages.models.build import build_model, count_parameters
+from stages.provenance.base_model import keep
 
 from ..settings import ROOT, make_params
 from .measured import CONFIG, LORA, hub
@@ -34,7 +37,7 @@ MATRICES = {  # of all layers: what is left without embeddings, head and norms
 
 
 @pytest.fixture(autouse=True)
-def at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HOLDSHORT_MODELS", str(tmp_path))
@@ -108,11 +111,7 @@ def test_another_kind_of_model_is_refused_in_a_sentence(config: dict[str, Any], 
         architecture_of(config, "another")
 
 
-def test_the_config_of_a_kept_model_goes_before_the_facts_of_conf(tmp_path: Any) -> None:
-    import json
-
-    from stages.provenance.base_model import keep
-
+def test_the_config_of_a_kept_model_goes_before_the_facts_of_conf(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "config.json").write_text(json.dumps(CONFIG))
