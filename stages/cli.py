@@ -2,6 +2,7 @@
 
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
+holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
+    add_budget(commands)
     add_audit_labels(commands)
     keeping = commands.add_parser(
         "keep",
@@ -54,6 +56,25 @@ def build_parser() -> argparse.ArgumentParser:
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
     return parser
+
+
+def add_budget(commands: Any) -> None:
+    budget = commands.add_parser(
+        "budget",
+        help="say what a run needs and costs, before it is started",
+        description="Parameters, memory, FLOPs, hours and cost of params.yaml, or of what conf/ "
+        "composes with overrides; without weights, a GPU or a network. Exit code: 0 fits, 1 does "
+        "not fit run.hardware, 2 could not be told.",
+    )
+    budget.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        help="Hydra overrides: +experiment=qwen3_8b_qlora, run.hardware=h100_80gb, ...",
+    )
+    budget.add_argument(
+        "--output", type=Path, metavar="FILE", help="write adapter_training_config.json there"
+    )
 
 
 def add_audit_labels(commands: Any) -> None:
@@ -116,6 +137,13 @@ def run_compose(overrides: Sequence[str], check: bool) -> int:
     return 1
 
 
+def run_budget(overrides: Sequence[str], output: Path | None) -> int:
+    """Exit code: 0 fits."""
+    from .spend import run  # torch and transformers: not for other commands
+
+    return run(overrides, output)
+
+
 def run_audit_labels(arguments: argparse.Namespace) -> int:
     """Exit code: 0 passed, 1 failed."""
     from .audit_labels import options_of, run  # transformers and pyarrow: not for other commands
@@ -146,6 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     if options.command == "lab":
         sys.exit(guarded(lambda: run_lab(options.seed)))
+    if options.command == "budget":
+        sys.exit(guarded(lambda: run_budget(options.overrides, options.output)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))
 
 

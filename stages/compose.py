@@ -16,7 +16,7 @@ from dvc.utils.hydra import compose_and_dump
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from .config import UserError, parse_params, read_yaml
+from .config import Params, UserError, parse_params, read_yaml
 from .config.load import PARAMS_FILE, flatten, nearest
 
 CONFIG_DIR = Path("conf")
@@ -82,6 +82,14 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         for key in sorted({*before, *after})
         if before.get(key, ABSENT) != after.get(key, ABSENT)
     ]
+
+
+def composed_params(overrides: Sequence[str]) -> Params:
+    """What conf/ composes with `overrides`, validated; params.yaml stays as it is."""
+    with tempfile.TemporaryDirectory() as scratch:
+        composed = Path(scratch) / "params.yaml"
+        composed.write_text(compose(overrides), encoding="utf-8")
+        return parse_params(read_yaml(composed))
 
 
 def drift(overrides: Sequence[str] = ()) -> list[Change]:

@@ -270,6 +270,7 @@ def main(params: Params) -> None:
         "update_ratio": measured["update_ratio"].value,
         "steps": probe.steps,
         "warmup_steps": probe.warmup,
+        **probe.parameters,
     }
     publish(verdict, __doc__, numbers=numbers, sections=describe(params, probe, resume))
 

@@ -198,7 +198,7 @@ def memorise(
 
 def run_once(limits: OverfitGate, seed: int) -> LabRun:
     """One run from its seed, in a process that started with the pinned environment."""
-    run = Run(seed=seed, device="cpu", precision="fp32", cpu_threads=THREADS)
+    run = Run(seed=seed, device="cpu", precision="fp32", cpu_threads=THREADS, hardware=None)
     device = make_deterministic(run)
     exercises = make_exercises()
     return memorise(build_trainer(device, run), make_batch(exercises), exercises, limits.max_steps)

@@ -2,7 +2,8 @@
 
 Reads the verdicts and judges them again. If one does not hold, it exits with 1, names each failed
 check with its remedy, and writes nothing. Otherwise it writes training_manifest.json (the record),
-clearance.json (the facts that full training depends on) and reports/manifest/.
+clearance.json (the facts that full training depends on) and reports/manifest/, where the page
+shows what the run will cost and adapter_training_config.json says what is trained, and how.
 
     python -m stages.manifest
 """
@@ -13,15 +14,25 @@ from typing import Any
 from .chat.split import SPLITS
 from .chat.token_store import read_meta
 from .compose import drift
-from .config import Params, Refusal, declared_values, read_yaml
+from .config import Params, Refusal, UserError, declared_values, read_yaml
 from .config.launch import run_stage
 from .config.load import PIPELINE_FILE
+from .estimate.architecture import find_architecture
+from .estimate.budget import (
+    ASSUMPTION,
+    Budget,
+    adapter_training_config,
+    make_budget,
+    table_of,
+    too_large,
+)
+from .estimate.memory import Parameters
 from .provenance.code import code_sha256
 from .provenance.environment import recorded_facts
 from .provenance.git import lineage
 from .provenance.hashing import total_sha256
 from .provenance.records import read_metrics, write_json
-from .report.page import Section, Table, write_page
+from .report.page import Section, Table, report_directory, write_page
 from .report.terminal import console
 from .verdict.clearance import (
     CLEARANCE,
@@ -35,6 +46,8 @@ from .verdict.clearance import (
     run_digest,
 )
 from .verdict.record import Verdict, digest_of
+
+ADAPTER_CONFIG = "adapter_training_config.json"
 
 
 def refusal_text(verdicts: Mapping[str, Verdict], objections: Sequence[Objection]) -> str:
@@ -53,8 +66,32 @@ def refusal_text(verdicts: Mapping[str, Verdict], objections: Sequence[Objection
     return "\n".join(lines)
 
 
+def budget_of(params: Params) -> Budget:
+    """The budget of the model that gradient_probe has counted.
+
+    An architecture that is not known is no reason to refuse a run: less is estimated.
+    """
+    probed = read_metrics("gradient_probe")
+    try:
+        architecture = find_architecture(params.model, read_meta().vocab_size)
+    except UserError:
+        architecture = None
+    counted = Parameters(probed["parameters"], probed["trainable_parameters"])
+    return make_budget(params, counted, architecture, probed["steps"])
+
+
+def budget_section(params: Params, budget: Budget) -> Section:
+    text = f"{ASSUMPTION[0].upper()}{ASSUMPTION[1:]}."
+    if not budget.fits:
+        text = f"It does not fit: {too_large(budget, params)}. {text}"
+    return Section("Budget", text, table=Table(("what", "how much"), table_of(budget)))
+
+
 def compose_manifest(
-    params: Params, verdicts: Mapping[str, Verdict], clearance: Mapping[str, Any]
+    params: Params,
+    verdicts: Mapping[str, Verdict],
+    clearance: Mapping[str, Any],
+    budget: Budget,
 ) -> dict[str, Any]:
     """The whole record. Only `git` and `recorded` are informative; all else is checked again."""
     environment = verdicts["gradient_probe"].environment
@@ -79,6 +116,7 @@ def compose_manifest(
             "name": getattr(params.model, "reference", params.model.name),
             "weights_sha256": clearance["base_weights_sha256"],
         },
+        "budget": budget.record(),
         "params": declared_values("manifest"),
         "params_edited": [
             {"key": key, "conf": conf, "params": value} for key, conf, value in drift()
@@ -112,13 +150,14 @@ def compose_manifest(
     }
 
 
-def describe(manifest: Mapping[str, Any]) -> list[Section]:
+def describe(manifest: Mapping[str, Any], budget: Section) -> list[Section]:
     """The sections of the page."""
     gates = [(gate, facts["status"], facts["sha256"]) for gate, facts in manifest["gates"].items()]
     edited = [tuple(edit.values()) for edit in manifest["params_edited"]]
     environment = [(fact, str(value)) for fact, value in manifest["environment"].items()]
     return [
         Section("Gates", table=Table(("gate", "status", "sha256 of the verdict"), gates)),
+        budget,
         Section("Data", table=Table(("file", "sha256"), list(manifest["data"]["files"].items()))),
         Section("Environment that binds", table=Table(("fact", "value"), environment)),
         Section(
@@ -136,7 +175,8 @@ def main(params: Params) -> None:
     if objections:
         raise Refusal(refusal_text(verdicts, objections))
     clearance = clearance_of(verdicts, read_meta().tokenizer["sha256"], params.run.seed)
-    manifest = compose_manifest(params, verdicts, clearance)
+    budget = budget_of(params)
+    manifest = compose_manifest(params, verdicts, clearance, budget)
     git = manifest["git"]
     summary = {
         "digest": manifest["digest"],
@@ -144,11 +184,18 @@ def main(params: Params) -> None:
         "commit": git["commit"] or "none",
         "dirty paths": ", ".join(git["dirty"]) or "none",
     }
-    write_page("manifest", __doc__, sections=describe(manifest), summary=summary)
+    sections = describe(manifest, budget_section(params, budget))
+    write_page("manifest", __doc__, sections=sections, summary=summary)
+    adapter_config = adapter_training_config(
+        params, budget, weights_sha256=clearance["base_weights_sha256"]
+    )
+    write_json(report_directory("manifest") / ADAPTER_CONFIG, adapter_config)
     write_json(MANIFEST, manifest)
     write_json(CLEARANCE, clearance)
     console.print(f"all {len(verdicts)} gates passed; training is cleared", style="green")
     console.print(f"manifest digest: {manifest['digest']}", markup=False)
+    if not budget.fits:
+        console.print(f"warning: {too_large(budget, params)}", style="yellow", markup=False)
 
 
 if __name__ == "__main__":

@@ -278,6 +278,7 @@ class Train:
 class Run:
     seed: Seed
     device: Literal["cpu", "cuda"]
+    hardware: Path | None
     precision: Literal["fp32", "bf16", "fp16"]
     cpu_threads: Count
 

@@ -114,6 +114,12 @@ def count_parameters(model: nn.Module) -> dict[str, Any]:
     """Numbers of parameters, in all and trainable; a tied one counts once."""
     parameters = list(model.parameters())
     return {
-        "parameters": sum(p.numel() for p in parameters),
+        "parameters": sum(map(_unpacked, parameters)),
         "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
     }
+
+
+def _unpacked(parameter: nn.Parameter) -> int:
+    """Its elements; bitsandbytes packs two 4-bit weights into a byte of what it stores."""
+    storage = getattr(parameter, "quant_storage", None)
+    return parameter.numel() * (2 * storage.itemsize if storage else 1)

@@ -8,7 +8,7 @@ from torch import nn
 
 from ..chat.token_store import TokenStore, read_meta
 from ..config import Params
-from ..models.build import build_model, undeclared_frozen
+from ..models.build import build_model, count_parameters, undeclared_frozen
 from ..models.hub import reentrant_modules
 from ..training.determinism import make_deterministic
 from ..training.schedule import count_steps, count_warmup_steps
@@ -24,7 +24,7 @@ class GradientProbe:
     losses: as each step reported; changed: share of changed elements by trainable parameter;
     frozen, frozen_changed: names of what must not change, and of what did;
     weight_norms: L2 by parameter, before and after; reentrant: modules that checkpoint in the
-    reentrant way.
+    reentrant way; parameters: as `count_parameters` has them.
     """
 
     records: list[StepRecord]
@@ -39,6 +39,7 @@ class GradientProbe:
     warmup: int
     steps: int
     reentrant: list[str]
+    parameters: dict[str, int]
 
 
 def run_gradient_probe(params: Params) -> GradientProbe:
@@ -78,6 +79,7 @@ def run_gradient_probe(params: Params) -> GradientProbe:
         warmup=count_warmup_steps(train, steps),
         steps=steps,
         reentrant=reentrant_modules(model),
+        parameters=count_parameters(model),
     )
 
 

@@ -236,7 +236,7 @@ def test_no_number_may_be_infinite_or_nan(value: float) -> None:
         ("labels.turns", ("all", "last")),
         ("train.lr_scheduler_type", ("cosine", "linear", "constant_with_warmup")),
         ("run.device", ("cpu", "cuda")),
-        ("run.precision", ("fp32", "bf16")),
+        ("run.precision", ("fp32", "bf16", "fp16")),
     ],
 )
 def test_a_choice_that_does_not_exist_is_answered_with_those_that_do(

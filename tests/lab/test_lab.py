@@ -30,7 +30,7 @@ from ..parts import pinned_process
 
 GOLDEN = Path(__file__).with_name("overfit_run_record.json")
 GATES, LIMITS = read_protocol()
-RUN = Run(seed=42, device="cpu", precision="fp32", cpu_threads=1)
+RUN = Run(seed=42, device="cpu", precision="fp32", cpu_threads=1, hardware=None)
 OTHER = RunTrace([9.0] * 36, [9.0] * 36, "a" * 64, "b" * 64)
 THIRD_ROW = [1, 42, 33, 41, STOP]
 """The answer of sequence 2, which stands behind a prompt of six tokens."""

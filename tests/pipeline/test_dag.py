@@ -76,7 +76,17 @@ def test_the_package_itself_does_nothing_on_import() -> None:
 
 
 def test_imports_point_one_way() -> None:
-    layers = ("config", "provenance", "verdict", "report", "chat", "models", "training", "probes")
+    layers = (
+        "config",
+        "provenance",
+        "verdict",
+        "report",
+        "chat",
+        "models",
+        "training",
+        "estimate",
+        "probes",
+    )
     for number, package in enumerate(layers):
         above = {f"stages/{name}" for name in layers[number + 1 :]}
         for file in (ROOT / "stages" / package).rglob("*.py"):

@@ -72,6 +72,27 @@ def test_the_numbers_reach_dvc(cleared: Project) -> None:
         assert title in plots
 
 
+def test_the_manifest_says_what_is_trained_and_what_it_will_cost(cleared: Project) -> None:
+    config = cleared.json("reports/manifest/adapter_training_config.json")
+    manifest = cleared.json("training_manifest.json")
+    trained = cleared.json("metrics/full_train.json")["full_train"]
+    assert config["budget"] == manifest["budget"]
+    assert config["adapter"] is None
+    assert config["trainable_parameters"] == trained["trainable_parameters"] == 193408
+    assert config["training"]["steps"] == 8
+    assert manifest["budget"]["not_estimated"] == []
+    assert manifest["budget"]["memory_bytes"]["weights"] == 4 * 193408
+    page = cleared.read("reports/manifest/index.html")
+    assert "memory: at the peak" in page
+
+
+def test_another_machine_in_the_budget_runs_the_manifest_alone(cleared: Project) -> None:
+    cleared.set_params(run__hardware="h100_80gb")
+    again = cleared.repro()
+    assert cleared.ran(again) == ["manifest"]
+    assert cleared.json("training_manifest.json")["budget"]["hours_at_most"] > 0
+
+
 def test_the_manifest_records_what_the_protocol_asks(cleared: Project) -> None:
     manifest = cleared.json("training_manifest.json")
     data = manifest["data"]

@@ -1,0 +1,1 @@
+"""What would a run need? Parameters, memory, FLOPs, hours and cost, known before it is paid for."""
