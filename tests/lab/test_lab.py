@@ -286,7 +286,7 @@ def test_every_rule_that_fails_alone_has_a_cause(rule: Any) -> None:
     assert len(rank_causes([check], CAUSES)) == 1
 
 
-@pytest.mark.parametrize(("ids", "cause"), CAUSES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("ids", "cause"), CAUSES, ids=[cause[:40] for _, cause in CAUSES])
 def test_no_cause_is_hidden_by_an_earlier_one(ids: set[str], cause: str) -> None:
     checks = [judge(rule, Measured(1e9), LIMITS, None) for rule in RULES if rule.id in ids]
     assert len(checks) == len(ids)
