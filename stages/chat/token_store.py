@@ -5,6 +5,7 @@
 """
 
 import json
+import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ SCHEMA = pa.schema(
     ]
 )
 ROWS_PER_BATCH = 1024
+ROWS_KEPT_IN_MEMORY = 8192
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,11 @@ class TokenStore:
         path = directory / f"{split}.arrow"
         if not path.is_file():
             raise UserError(f"{path} is missing; run `dvc repro mask_report`")
-        self._batches = [
-            self._columns(batch)
-            for batch in pa.ipc.open_file(pa.memory_map(str(path))).read_all().to_batches()
-        ]
+        with path.open("rb") as file:
+            self._file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._read = 0
+        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._file)))
+        self._batches = [self._columns(batch) for batch in reader.read_all().to_batches()]
         self._ends = np.cumsum([len(batch["offsets"]) - 1 for batch in self._batches])
 
     @staticmethod
@@ -140,7 +143,12 @@ class TokenStore:
         return (self[index] for index in range(len(self)))
 
     def rows(self, indices: Iterable[int]) -> list[TokenRow]:
-        return [self[index] for index in indices]
+        found = [self[index] for index in indices]
+        self._read += len(found)
+        if self._read >= ROWS_KEPT_IN_MEMORY:  # else a walk over all rows ends with all in memory
+            self._file.madvise(mmap.MADV_DONTNEED)
+            self._read = 0
+        return found
 
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of every row: int64 [rows]."""

@@ -21,6 +21,7 @@ TINY = (
     "gates.overfit.max_loss=2.0",
     "gates.overfit.max_blanked_ratio=1.0",
     "gates.gradient.max_update_ratio=1.0",
+    "gates.gradient.min_norm=0.001",
     "gates.gradient.max_norm=20.0",
     "gates.gradient.max_clip_excess=20.0",
 )
