@@ -191,6 +191,22 @@ def test_a_signal_reaches_the_ranks_which_save_a_checkpoint(
     assert weights(untrained) == weights(two_ranks)
 
 
+def test_shards_train_and_go_on_with_the_same_bits(untrained: Project) -> None:
+    untrained.set_params(train__distributed="fsdp2")
+    untrained.repro()
+    whole = weights(untrained)
+    shutil.rmtree(untrained.path / "models")
+    shutil.rmtree(untrained.path / "logs")
+    training = start_training(untrained)
+    wait_for_step(untrained, training, 4)
+    training.send_signal(signal.SIGTERM)
+    output = training.communicate()[0]
+    assert training.returncode == 143, output
+    assert "resuming after" in finish(untrained)
+    assert untrained.computed_steps() == list(range(STEPS))
+    assert weights(untrained) == whole
+
+
 def test_a_run_that_is_not_cleared_starts_no_rank(untrained: Project) -> None:
     untrained.set_params(train__weight_decay=0.2)
     done = untrained.stage("full_train")
