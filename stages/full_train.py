@@ -2,7 +2,8 @@
 
 Reads clearance.json, artifacts/tokens/ and, before anything else, the manifest and all verdicts
 again. Trains with checkpoints to resume from, evaluates on held-out rows, and writes models/final/,
-metrics/full_train.json and reports/full_train/.
+metrics/full_train.json and reports/full_train/. Where train.num_processes is more than 1, it starts
+that many ranks of itself, or is one of them: rank 0 authorises, reports and writes.
 
     python -m stages.full_train
 """
@@ -14,11 +15,14 @@ pin_process(__name__, "full_train")
 import datetime
 import math
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,6 +59,24 @@ from .training.evaluation import (
     mean_loss,
     store_batches,
     supervised_turns,
+)
+from .training.parallel import (
+    ALONE,
+    Team,
+    check_replicas,
+    has_launcher,
+    join,
+    model_state,
+    seed_rank,
+)
+from .training.ranks import (
+    first_rank_first,
+    largest_over_ranks,
+    leave,
+    on_first_rank,
+    rank,
+    wait,
+    world_size,
 )
 from .training.schedule import count_steps
 from .training.setup import TrainingBatches, build_trainer, hooked_collator
@@ -99,24 +121,28 @@ class Run(Training):
     meta: TokenMeta
     steps: int
     device: torch.device
+    team: Team
 
 
-def start_run(params: Params) -> Run:
+def start_run(params: Params, team: Team = ALONE) -> Run:
     """Build everything under the run's seed, at step 0."""
-    device = make_deterministic(params.run)
+    device = team.device(make_deterministic(params.run))
     train_rows, validation = (TokenStore(split) for split in SPLITS)
     meta = read_meta()
     steps = count_steps(params.train, len(train_rows))
     model = build_model(params.model, meta.vocab_size, device)
     collator = hooked_collator(params.data)
+    trainer = build_trainer(params, model, steps, team.wrap)
+    seed_rank(params.run.seed)
     return Run(
-        trainer=build_trainer(params, model, steps),
+        trainer=trainer,
         batches=TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device),
         validation=validation,
         meta=meta,
         steps=steps,
         device=device,
         telemetry=[],
+        team=team,
     )
 
 
@@ -129,6 +155,8 @@ def validation_loss(run: Run, params: Params) -> float:
         params.train.per_device_eval_batch_size,
         run.device,
     )
+    if not run.team.sharded:  # shards need every rank for every batch; replicas share the work
+        batches = islice(batches, rank(), None, world_size())
     loss, _ = mean_loss(run.trainer.model, batches, run.trainer.loss_fn, run.trainer.autocast)
     return loss
 
@@ -159,25 +187,62 @@ def train(run: Run, params: Params, checkpoints: CheckpointDirectory) -> None:
     first = run.done
     if first:
         console.print(f"resuming after {first} of {run.steps} steps")
-    with (
-        catching_stop_signals() as request,
-        TrainingProgress(run.steps, first) as bar,
-        StepLog(LOG) as log,
-    ):
+    with catching_stop_signals() as request, reporting(run) as report:
         while run.done < run.steps:
             began = time.perf_counter()
-            line = take_step(run, params)
-            run.telemetry.append(line)
-            seconds = time.perf_counter() - began
+            with ended_by(request):
+                line = take_step(run, params)
+                run.telemetry.append(line)
+                report(line, time.perf_counter() - began)
+                if request.signal is None and run.team.has_lost_launcher():
+                    request.signal = signal.SIGTERM
+                asked = int(largest_over_ranks(request.signal or 0))
+            if asked:
+                request.signal = asked
+                save(run, checkpoints)
+                stop_early(request, run)
+            if run.done == run.steps or line["validation_loss"] is not None:
+                check_replicas(run.trainer.model, run.done)
+            if run.done % params.train.save_steps == 0 and run.done < run.steps:
+                save(run, checkpoints)
+    console.print(f"computed {run.steps - first} of {run.steps} steps here, from step {first}")
+
+
+@contextmanager
+def ended_by(request: StopRequest) -> Iterator[None]:
+    """When another rank is gone, this one fails in what they do together; its launcher asked it
+    to stop, and has the reason from the other."""
+    try:
+        yield
+    except RuntimeError:
+        if world_size() == 1 or request.signal is None:
+            raise
+        sys.exit(request.exit_code)
+
+
+@contextmanager
+def reporting(run: Run) -> Iterator[Callable[[Mapping[str, Any], float], None]]:
+    """What shows and logs a step and its seconds: on rank 0; nothing on the others."""
+    if rank() > 0:
+        yield lambda line, seconds: None
+        return
+    with TrainingProgress(run.steps, run.done) as bar, StepLog(LOG) as log:
+
+        def report(line: Mapping[str, Any], seconds: float) -> None:
             log.write(line, seconds)
             speed = line["supervised_tokens"] / seconds
             bar.advance(line["loss"], line["learning_rate"], line["grad_norm"], speed)
-            if request.signal is not None:
-                checkpoints.save(run.done, capture(run))
-                stop_early(request, run)
-            if run.done % params.train.save_steps == 0 and run.done < run.steps:
-                checkpoints.save(run.done, capture(run))
-    console.print(f"computed {run.steps - first} of {run.steps} steps here, from step {first}")
+
+        yield report
+
+
+def save(run: Run, checkpoints: CheckpointDirectory) -> None:
+    """Write a checkpoint of all ranks, once their weights are known to be the same."""
+    check_replicas(run.trainer.model, run.done)
+    state = capture(run)
+    if rank() == 0:
+        checkpoints.save(run.done, state)
+    wait()
 
 
 def stop_early(request: StopRequest, run: Run) -> None:
@@ -185,7 +250,25 @@ def stop_early(request: StopRequest, run: Run) -> None:
         f"stopped after {run.done} of {run.steps} steps; the checkpoint is saved, and `dvc repro` "
         "goes on from there"
     )
+    wait()
     sys.exit(request.exit_code)
+
+
+def part_company(run: Run, params: Params) -> Run:
+    """The trained run on rank 0, alone and with a whole model; the other ranks end here."""
+    if world_size() == 1:
+        return run
+    model = run.trainer.model
+    if run.team.sharded:
+        state = model_state(model)
+        if rank() == 0:
+            model = build_model(params.model, run.meta.vocab_size, run.device)
+            model.load_state_dict(state)
+    is_first = rank() == 0
+    leave()
+    if not is_first:
+        sys.exit(0)
+    return replace(run, trainer=replace(run.trainer, model=model, wrapped=None), team=ALONE)
 
 
 @dataclass(frozen=True)
@@ -380,18 +463,29 @@ def print_quality(quality: Quality, baselines: Mapping[str, Any]) -> None:
         )
 
 
+def authorise_here(params: Params) -> str:
+    """The digest of this run, if it was cleared. Raises Refusal otherwise."""
+    run = params.run
+    return authorise(compute_environment(run.device, run.precision, run.cpu_threads))
+
+
 def main(params: Params) -> None:
-    run_params = params.run
-    digest = authorise(
-        compute_environment(run_params.device, run_params.precision, run_params.cpu_threads)
-    )
+    if params.train.num_processes > 1 and not has_launcher():
+        from .training.launcher import run_ranks
+
+        authorise_here(params)  # refused before any rank is started
+        sys.exit(run_ranks("full_train", params.train.num_processes, params.run.device))
+    team = join(params.train, params.run)
+    console.quiet = rank() > 0
+    digest = on_first_rank(partial(authorise_here, params))
     baselines = read_metrics("hash_data")
     checkpoints = CheckpointDirectory(digest, params.train.save_total_limit)
-    with checkpoints.locked():
-        run = start_run(params)
-        if state := checkpoints.load_latest():
+    with checkpoints.locked() if rank() == 0 else nullcontext():
+        run = start_run(params, team)
+        if state := first_rank_first(checkpoints.load_latest):
             restore(run, state)
         train(run, params, checkpoints)
+        run = part_company(run, params)
         quality = evaluate(run, params)
         summary = summarise(run, quality)
         trained = LogitsProbe.of(run)

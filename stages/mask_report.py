@@ -50,7 +50,7 @@ from .reading.ingest import entropy_nats
 from .report.page import Section, report_directory
 from .report.publish import publish, publish_blocked
 from .report.terminal import console, print_tokens, progress
-from .training.order import BatchOrder
+from .training.order import BatchOrder, micro_batches_per_step
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
@@ -127,7 +127,7 @@ def count_roles(prepared: Prepared, split: Split) -> tuple[Any, ...]:
 def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
     """Row numbers of every micro-batch of the first epoch, as full training will draw them."""
     size = params.train.per_device_train_batch_size
-    rows_per_step = size * params.train.gradient_accumulation_steps
+    rows_per_step = size * micro_batches_per_step(params.train)
     order = BatchOrder(rows, rows_per_step, params.run.seed)
     for step in range(math.ceil(rows / rows_per_step)):
         yield from order.micro_batches(step, size)

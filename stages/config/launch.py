@@ -5,6 +5,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -12,6 +13,10 @@ from . import Params, Refusal, UserError, load_params
 
 Result = TypeVar("Result")
 
+SECONDS_FOR_RANK_0 = 2
+"""All ranks find the same mistake at about the same time."""
+SECONDS_FOR_ANOTHER_RANK = 6
+"""A rank whose peer has ended fails too, in the middle of what they do together."""
 PINNED_VARIABLES = (
     "PYTHONHASHSEED",
     "OMP_NUM_THREADS",
@@ -55,7 +60,11 @@ def run_stage(stage: str, main: Callable[[Params], None]) -> NoReturn:
 
 
 def guarded(work: Callable[[], Result]) -> Result:
-    """Run `work`; a user's mistake, a refusal or a failing disk ends the process in a sentence."""
+    """Run `work`; a user's mistake, a refusal or a failing disk ends the process in a sentence.
+
+    Of several ranks of a training, the one that failed first speaks: its launcher ends the others
+    while they wait here.
+    """
     try:
         return work()
     except UserError as error:
@@ -66,6 +75,12 @@ def guarded(work: Callable[[], Result]) -> Result:
         message, code = f"{error.filename or 'input or output'}: {error.strerror or error}", 2
     except KeyboardInterrupt:
         message, code = "interrupted", 130
+    except Exception:
+        if "LOCAL_RANK" in os.environ:
+            time.sleep(SECONDS_FOR_ANOTHER_RANK)
+        raise
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(SECONDS_FOR_RANK_0)
     sys.stdout.flush()
     print(f"error: {message}", file=sys.stderr)
     sys.exit(code)

@@ -221,6 +221,12 @@ def parse_params(tree: Mapping[str, Any]) -> Params:
         _check_keys(tree[name], schema, f"{name}.", known)
         parsed[name] = _convert(tree[name], schema, f"{name}.")
     params = Params(**parsed)
+    sharded = params.train.num_processes > 1 and params.train.distributed == "fsdp2"
+    if sharded and params.run.precision == "fp16":
+        raise UserError(
+            f"{PARAMS_FILE}: 'run.precision' is fp16, whose scaler does not see the overflow of "
+            "other ranks' shards (train.distributed is fsdp2); use bf16, or ddp"
+        )
     limit = getattr(params.model, "max_length", None)
     if limit is not None and params.data.max_length > limit:
         raise UserError(

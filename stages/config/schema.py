@@ -249,6 +249,8 @@ class Train:
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
     gradient_accumulation_steps: Count
+    num_processes: Count
+    distributed: Literal["ddp", "fsdp2"]
     weight_decay: NonNegative
     max_grad_norm: Positive
     optimizer: Optimizer
@@ -271,6 +273,17 @@ class Train:
             raise ValueError(
                 f"train.warmup_steps ({self.warmup_steps}) is longer than the training "
                 f"(train.max_steps is {self.max_steps}); lower it"
+            )
+        if self.num_processes > 1 and self.step is not None:
+            raise ValueError(
+                f"train.num_processes is {self.num_processes}, but a step of your own (train.step) "
+                "runs in one process only: it would not add up its tokens over all of them"
+            )
+        reentrant = self.gradient_checkpointing_kwargs.use_reentrant
+        if self.num_processes > 1 and self.gradient_checkpointing and reentrant:
+            raise ValueError(
+                f"train.num_processes is {self.num_processes}, which cannot go with reentrant "
+                "checkpoints; set train.gradient_checkpointing_kwargs.use_reentrant to false"
             )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..config import Params
 from ..config.schema import HubModel
+from ..training.order import micro_batches_per_step
 from .architecture import Architecture
 from .flops import training_flops
 from .hardware import GIB, Hardware, read_hardware
@@ -67,14 +68,14 @@ def make_budget(
 ) -> Budget:
     """The budget of `steps` optimizer steps. Raises UserError for unknown hardware."""
     train, name = params.train, params.run.hardware
-    rows = steps * train.per_device_train_batch_size * train.gradient_accumulation_steps
+    rows = steps * train.per_device_train_batch_size * micro_batches_per_step(train)
     tokens = rows * params.data.max_length
     hardware = read_hardware(name) if name else None
     flops = training_flops(params, parameters, architecture, tokens) if architecture else None
     hours = None
     if flops is not None and hardware:
         peak = getattr(hardware.tflops, params.run.precision) * 1e12
-        hours = flops / (peak * hardware.mfu) / 3600
+        hours = flops / (peak * hardware.mfu) / 3600 / train.num_processes
     return Budget(
         parameters=parameters,
         memory=estimate_memory(params, parameters, architecture),
@@ -84,7 +85,9 @@ def make_budget(
         hardware_name=name,
         hardware=hardware,
         hours=hours,
-        usd=hours * hardware.usd_per_hour if hours is not None and hardware else None,
+        usd=hours * train.num_processes * hardware.usd_per_hour
+        if hours is not None and hardware
+        else None,
     )
 
 
@@ -183,6 +186,7 @@ def adapter_training_config(
             "steps": budget.steps,
             "per_device_train_batch_size": train.per_device_train_batch_size,
             "gradient_accumulation_steps": train.gradient_accumulation_steps,
+            "num_processes": train.num_processes,
             "max_length": params.data.max_length,
             "weight_decay": train.weight_decay,
             "max_grad_norm": train.max_grad_norm,

@@ -48,7 +48,7 @@ def rng_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+        state["cuda"] = torch.cuda.get_rng_state()  # of this process alone
     return state
 
 
@@ -59,4 +59,4 @@ def restore_rng_state(state: dict[str, Any]) -> None:
     np.random.set_state(("MT19937", keys.numpy(), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
     if "cuda" in state:
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state(state["cuda"])

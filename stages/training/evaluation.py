@@ -12,6 +12,7 @@ from ..chat.collator import Batch, Collator
 from ..chat.labels import supervised_runs
 from ..chat.token_store import TokenMeta, TokenRow, TokenStore
 from .loss import LossFunction, count_targets
+from .ranks import sum_over_ranks
 from .step import Autocast, forward
 
 
@@ -21,7 +22,7 @@ def mean_loss(
 ) -> tuple[float, int]:
     """(nats per supervised token over all batches, supervised tokens); not a mean of means.
 
-    NaN when nothing is supervised.
+    NaN when nothing is supervised. The batches are those of all ranks together.
     """
     was_training = model.training
     model.eval()
@@ -33,6 +34,7 @@ def mean_loss(
                 total += float(loss_fn(forward(model, batch), batch["labels"], 1))
             tokens += count
     model.train(was_training)
+    total, tokens = sum_over_ranks(total), int(sum_over_ranks(tokens))
     return total / tokens if tokens else math.nan, tokens
 
 

@@ -5,6 +5,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.schema import Train
+
+
+def micro_batches_per_step(train: Train) -> int:
+    """Micro-batches that one optimizer step takes, over all processes."""
+    return train.gradient_accumulation_steps * train.num_processes
+
 
 class BatchOrder:
     """A new permutation of all rows each epoch; steps run on over its end, so no row is dropped."""

@@ -11,13 +11,14 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from ..config.errors import UserError
 from ..config.schema import Train
+from .order import micro_batches_per_step
 
 
 def count_steps(train: Train, rows: int) -> int:
     """Optimizer steps of the training: `max_steps`, or as many as `num_train_epochs` need."""
     if train.max_steps > 0:
         return train.max_steps
-    rows_per_step = train.per_device_train_batch_size * train.gradient_accumulation_steps
+    rows_per_step = train.per_device_train_batch_size * micro_batches_per_step(train)
     return max(math.ceil(train.num_train_epochs * rows / rows_per_step), 1)
 
 

@@ -1,5 +1,6 @@
 """The production objects: everything that a training step needs, built from params in one place."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +19,19 @@ from ..models.build import prepare_for_training
 from .evaluation import to_device
 from .loss import LossFunction, causal_lm_loss
 from .optimizer import build_optimizer
-from .order import BatchOrder
+from .order import BatchOrder, micro_batches_per_step
+from .parallel import ALONE
+from .ranks import rank, world_size
 from .schedule import build_scheduler
 from .step import Autocast, StepResult, TrainStep, train_step
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A model with all that one step of its training takes."""
+    """A model with all that one step of its training takes.
+
+    wrapped: the module that the step calls in place of `model` where several ranks share the step.
+    """
 
     model: nn.Module
     optimizer: Optimizer
@@ -35,11 +41,12 @@ class Trainer:
     max_grad_norm: float
     autocast: Autocast
     scaler: GradScaler
+    wrapped: nn.Module | None = None
 
     def step(self, micro_batches: list[Batch]) -> StepResult:
         """One optimizer step."""
         return self.step_fn(
-            self.model,
+            self.model if self.wrapped is None else self.wrapped,
             micro_batches,
             loss_fn=self.loss_fn,
             optimizer=self.optimizer,
@@ -75,10 +82,19 @@ def hooked_step(train: Train) -> TrainStep:
     return load_hook(train.step, "train.step", train_step)
 
 
-def build_trainer(params: Params, model: nn.Module, steps: int) -> Trainer:
-    """The trainer of the real run over `model`: its rate, decay, schedule, step and loss."""
+def build_trainer(
+    params: Params,
+    model: nn.Module,
+    steps: int,
+    wrap: Callable[[nn.Module], nn.Module] = ALONE.wrap,
+) -> Trainer:
+    """The trainer of the real run over `model`: its rate, decay, schedule, step and loss.
+
+    wrap: makes of `model` what several ranks share (see Team.wrap).
+    """
     train = params.train
     prepare_for_training(model, train)
+    wrapped = wrap(model)
     optimizer = build_optimizer(
         model,
         train.optimizer,
@@ -94,11 +110,12 @@ def build_trainer(params: Params, model: nn.Module, steps: int) -> Trainer:
         max_grad_norm=train.max_grad_norm,
         autocast=make_autocast(params.run),
         scaler=make_scaler(params.run),
+        wrapped=wrapped,
     )
 
 
 class TrainingBatches:
-    """The micro-batches of every training step, as the seed orders them."""
+    """This rank's micro-batches of every training step, as the seed orders them."""
 
     def __init__(
         self,
@@ -112,12 +129,13 @@ class TrainingBatches:
         self._store, self._collator, self._device = store, collator, device
         self._pad_token_id = meta.pad_token_id
         self._size = train.per_device_train_batch_size
-        rows_per_step = self._size * train.gradient_accumulation_steps
+        rows_per_step = self._size * micro_batches_per_step(train)
         self._order = BatchOrder(len(store), rows_per_step, seed)
 
     def of_step(self, step: int) -> list[Batch]:
-        """Collated micro-batches of step 0, 1, ..."""
-        return [self._collate(rows) for rows in self._order.micro_batches(step, self._size)]
+        """Collated micro-batches of step 0, 1, ...; the ranks take them in turn."""
+        dealt = self._order.micro_batches(step, self._size)[rank() :: world_size()]
+        return [self._collate(rows) for rows in dealt]
 
     def _collate(self, indices: list[int]) -> Batch:
         batch = self._collator(self._store.rows(indices), self._pad_token_id)

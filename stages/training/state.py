@@ -11,6 +11,8 @@ from torch import nn
 
 from .checkpoint import State
 from .determinism import restore_rng_state, rng_state
+from .parallel import load_model_state, load_optimizer_state, model_state, optimizer_state
+from .ranks import gather, rank
 from .setup import Trainer, TrainingBatches
 from .step import StepResult
 
@@ -43,25 +45,24 @@ def _frozen(model: nn.Module) -> set[str]:
 def changing_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """The model's state without frozen parameters, which its own files or the seed give again."""
     frozen = _frozen(model)
-    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+    return {name: tensor for name, tensor in model_state(model).items() if name not in frozen}
 
 
 def load_changing_state(model: nn.Module, state: dict[str, torch.Tensor]) -> None:
     """Load what `changing_state` gave; as strict as load_state_dict, but for what is frozen."""
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    strangers = sorted({*missing, *unexpected} - _frozen(model))
+    strangers = sorted(load_model_state(model, state) - _frozen(model))
     if strangers:
         raise RuntimeError(f"the checkpoint and the model do not share {', '.join(strangers)}")
 
 
 def capture(training: Training) -> State:
-    """All that the next step depends on."""
+    """All that the next step depends on, of every rank; whole on rank 0. Every rank has to ask."""
     return {
         "model": changing_state(training.trainer.model),
-        "optimizer": training.trainer.optimizer.state_dict(),
+        "optimizer": optimizer_state(training.trainer.model, training.trainer.optimizer),
         "scheduler": training.trainer.scheduler.state_dict(),
         "scaler": training.trainer.scaler.state_dict(),
-        "rng": rng_state(),
+        "rng": gather(rng_state()),
         "telemetry": training.telemetry,
     }
 
@@ -69,8 +70,8 @@ def capture(training: Training) -> State:
 def restore(training: Training, state: State) -> None:
     """Bring a training that was just built to where `capture` saw it."""
     load_changing_state(training.trainer.model, state["model"])
-    training.trainer.optimizer.load_state_dict(state["optimizer"])
+    load_optimizer_state(training.trainer.model, training.trainer.optimizer, state["optimizer"])
     training.trainer.scheduler.load_state_dict(state["scheduler"])
     training.trainer.scaler.load_state_dict(state["scaler"])
     training.telemetry = state["telemetry"]
-    restore_rng_state(state["rng"])
+    restore_rng_state(state["rng"][rank()])

@@ -18,6 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ..chat.collator import Batch
 from .loss import LossFunction, count_targets
+from .parallel import reducing, whole
+from .ranks import sum_over_ranks
 
 Autocast = Callable[[], AbstractContextManager[None]]
 
@@ -66,21 +68,24 @@ def train_step(
 
     Each micro-batch's loss is divided by the supervised tokens of the whole step, not of its own:
     a mean of means would weight the tokens of short answers more. The scaler does nothing but in
-    float16, where a step whose gradients overflow is skipped, and the schedule waits.
+    float16, where a step whose gradients overflow is skipped, and the schedule waits. Where several
+    ranks share a step, each takes its own micro-batches, and all get the same result.
     """
-    supervised_tokens = sum(count_targets(batch["labels"]) for batch in micro_batches)
+    counted = sum(count_targets(batch["labels"]) for batch in micro_batches)
+    supervised_tokens = int(sum_over_ranks(counted))
     learning_rate = float(optimizer.param_groups[0]["lr"])
     loss = torch.zeros((), device=micro_batches[0]["labels"].device)
-    for batch in micro_batches:
-        with autocast():
-            logits = forward(model, batch)
-            part = loss_fn(logits, batch["labels"], supervised_tokens)
-        if part.requires_grad:  # a cut graph is for the gradient probe to name
-            scaler.scale(part).backward()  # type: ignore[no-untyped-call]
+    for number, batch in enumerate(micro_batches, start=1):
+        with reducing(model, number == len(micro_batches)):
+            with autocast():
+                logits = forward(model, batch)
+                part = loss_fn(logits, batch["labels"], supervised_tokens)
+            if part.requires_grad:  # a cut graph is for the gradient probe to name
+                scaler.scale(part).backward()  # type: ignore[no-untyped-call]
         loss += part.detach()
     trainable = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     scaler.unscale_(optimizer)
-    grad_norm = nn.utils.clip_grad_norm_(trainable, max_grad_norm)
+    grad_norm = whole(nn.utils.clip_grad_norm_(trainable, max_grad_norm))
     scale = scaler.get_scale()
     scaler.step(optimizer)
     scaler.update()
@@ -88,7 +93,8 @@ def train_step(
     if not skipped:
         scheduler.step()
     optimizer.zero_grad()
-    return StepResult(float(loss), float(grad_norm), learning_rate, supervised_tokens, skipped)
+    total = sum_over_ranks(float(loss))
+    return StepResult(total, float(grad_norm), learning_rate, supervised_tokens, skipped)
 
 
 def forward(model: nn.Module, batch: Batch) -> torch.Tensor:

@@ -145,6 +145,37 @@ def test_a_model_with_a_target_keeps_its_other_keys_as_arguments() -> None:
             "(train.max_steps is 20); lower it",
         ),
         (
+            {"train__num_processes": 0},
+            "params.yaml: 'train.num_processes' is 0: expected `int` >= 1",
+        ),
+        (
+            {"train__distributed": "fsdp"},
+            "params.yaml: 'train.distributed' is 'fsdp': use ddp or fsdp2",
+        ),
+        (
+            {"train__num_processes": 2, "train__step": {"_target_": "stages.plugins.mine.step"}},
+            "params.yaml: train.num_processes is 2, but a step of your own (train.step) runs in "
+            "one process only: it would not add up its tokens over all of them",
+        ),
+        (
+            {
+                "train__num_processes": 2,
+                "train__gradient_checkpointing": True,
+                "train__gradient_checkpointing_kwargs__use_reentrant": True,
+            },
+            "params.yaml: train.num_processes is 2, which cannot go with reentrant checkpoints; "
+            "set train.gradient_checkpointing_kwargs.use_reentrant to false",
+        ),
+        (
+            {
+                "train__num_processes": 2,
+                "train__distributed": "fsdp2",
+                "run__precision": "fp16",
+            },
+            "params.yaml: 'run.precision' is fp16, whose scaler does not see the overflow of other "
+            "ranks' shards (train.distributed is fsdp2); use bf16, or ddp",
+        ),
+        (
             {"gates__gradient__min_norm": 6.0, "gates__gradient__max_norm": 5.0},
             "params.yaml: gates.gradient.min_norm (6.0) must be below "
             "gates.gradient.max_norm (5.0)",

@@ -144,6 +144,13 @@ def test_hours_and_cost_follow_from_operations_peak_and_price() -> None:
     assert found.tokens == 10 * 4 * 2 * 64
 
 
+def test_more_processes_see_more_tokens_in_the_same_hours_and_cost_more() -> None:
+    one, two = (budget(run__hardware="h100_80gb", train__num_processes=count) for count in (1, 2))
+    assert two.tokens == 2 * one.tokens
+    assert two.hours == one.hours
+    assert one.usd and two.usd == pytest.approx(2 * one.usd)
+
+
 def test_without_hardware_nothing_is_said_of_hours() -> None:
     found = budget()
     assert (found.hours, found.usd, found.fits) == (None, None, True)

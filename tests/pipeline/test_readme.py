@@ -26,6 +26,8 @@ ELSEWHERE = {
     "dvc exp run -S train.learning_rate=0.001": "test_experiments.py",
     "dvc exp run --queue -S train.learning_rate=0.001,0.002": "test_experiments.py",
     "dvc queue start": "test_experiments.py",
+    "holdshort compose run=cuda train.num_processes=8": "test_ranks.py",
+    "dvc commit full_train": "test_ranks.py",
 }
 
 

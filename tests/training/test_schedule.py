@@ -76,6 +76,7 @@ def test_the_rate_of_the_overfit_gate_is_constant() -> None:
         ({"max_steps": -1, "num_train_epochs": 0.5}, 16, 2),
         ({"max_steps": -1, "num_train_epochs": 0.01}, 4, 1),
         ({"max_steps": -1, "num_train_epochs": 1.0, "gradient_accumulation_steps": 8}, 32, 2),
+        ({"max_steps": -1, "num_train_epochs": 1.0, "num_processes": 4}, 32, 2),
     ],
 )
 def test_steps_are_counted_by_max_steps_or_epochs(
