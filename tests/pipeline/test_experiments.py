@@ -32,7 +32,7 @@ def test_check_says_where_params_and_conf_differ(fresh: Project) -> None:
     [
         ("train.learnin_rate=1", "did you mean 'train.learning_rate'?"),
         ("modle=tiny_gpt", "did you mean 'model'?"),
-        ("model=tiny_gtp", "conf/model/ has no 'tiny_gtp'; it has tiny_gpt"),
+        ("model=tiny_gtp", "conf/model/ has no 'tiny_gtp'; it has hub, tiny_gpt, tiny_lora"),
         ("train.learning_rate=-1", "'train.learning_rate' is -1"),
         ("run.seed=???", "'run.seed' is ???"),
         ("lst[0]=1", "the overrides cannot be composed"),

@@ -16,6 +16,7 @@ from stages.training.ranks import gather, on_first_rank, rank, sum_over_ranks, w
 from ..parts import Bigram, make_rows, pinned_process, write_store
 from .ranked import RANKS, ROWS, STEPS, params_for, run_ranks, train_alone, train_together
 
+pytestmark = pytest.mark.slow
 Measured = list[dict[str, Any]]
 
 

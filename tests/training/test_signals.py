@@ -13,6 +13,7 @@ from ..settings import run_python
 TRAINING = """
 import signal, sys
 from stages.training.signals import catching_stop_signals
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 number, times = signal.Signals[sys.argv[1]], int(sys.argv[2])
 with catching_stop_signals() as request:
     for step in range(3):
