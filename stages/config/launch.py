@@ -6,6 +6,7 @@
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -55,8 +56,31 @@ def pinned_environment(threads: int) -> dict[str, str]:
 
 def run_stage(stage: str, main: Callable[[Params], None]) -> NoReturn:
     """Load what `stage` declares of params.yaml, run `main` on it, and exit with its code."""
-    guarded(lambda: main(load_params(stage)))
+    try:
+        guarded(lambda: main(load_params(stage)))
+    except BaseException as ended:
+        if "LOCAL_RANK" in os.environ:
+            end_rank(ended)
+        raise
+    if "LOCAL_RANK" in os.environ:
+        end_rank(None)
     sys.exit(0)
+
+
+def end_rank(ended: BaseException | None) -> NoReturn:
+    """End a rank of a training at once: gloo's threads can wait for ever while Python takes leave.
+
+    ended: what ended it, for the exit code; a traceback is printed for all but an exit.
+    """
+    code = 0
+    if isinstance(ended, SystemExit):
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    elif ended is not None:
+        traceback.print_exception(ended)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def guarded(work: Callable[[], Result]) -> Result:

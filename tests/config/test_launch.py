@@ -142,3 +142,28 @@ def test_a_stage_that_is_done_exits_with_0(project: Path) -> None:
         run_stage("echo", lambda params: seen.append(params.run.seed))
     assert caught.value.code == 0
     assert seen == [42]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [("pass", 0), ("sys.exit(143)", 143), ("raise UserError('no')", 2), ("1 / 0", 1)],
+)
+def test_a_rank_ends_at_once_with_its_code_whatever_still_runs(
+    tmp_path: Path, body: str, code: int
+) -> None:
+    source = f"""
+import sys, threading
+from stages.config import UserError, launch
+
+launch.load_params = lambda stage: None
+launch.SECONDS_FOR_ANOTHER_RANK = launch.SECONDS_FOR_RANK_0 = 0
+
+def main(params):
+    threading.Thread(target=threading.Event().wait).start()  # Python waits for it for ever
+    {body}
+
+launch.run_stage("full_train", main)
+"""
+    done = run_python(source, cwd=tmp_path, LOCAL_RANK="1", RANK="1")
+    assert done.returncode == code
+    assert ("ZeroDivisionError" in done.stderr) == (body == "1 / 0")
