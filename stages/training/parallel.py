@@ -62,10 +62,14 @@ class Team:
             return _shard(model, self.accelerator)
         replica: DistributedDataParallel = self.accelerator.prepare_model(model)
         replica.register_comm_hook(None, lambda _, bucket: _sum_bucket(bucket))
+        _kept.append(replica)
         return replica
 
 
 ALONE = Team()
+_kept: list[nn.Module] = []
+"""Replicas, to the end of the process: one that is freed waits for gloo's thread (see ranks.leave).
+"""
 
 
 def has_launcher() -> bool:

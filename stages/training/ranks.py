@@ -15,14 +15,21 @@ from torch import distributed
 Value = TypeVar("Value")
 
 
+_parted = False
+
+
 def rank() -> int:
     """0 for the process that authorises, reports and writes."""
-    return distributed.get_rank() if distributed.is_initialized() else 0
+    return distributed.get_rank() if _together() else 0
 
 
 def world_size() -> int:
     """Processes that train together, on all nodes."""
-    return distributed.get_world_size() if distributed.is_initialized() else 1
+    return distributed.get_world_size() if _together() else 1
+
+
+def _together() -> bool:
+    return distributed.is_initialized() and not _parted
 
 
 def sum_over_ranks(value: float) -> float:
@@ -85,7 +92,12 @@ def wait() -> None:
 
 
 def leave() -> None:
-    """Part from the other ranks: from here on, this process is rank 0 of 1."""
-    if distributed.is_initialized():
+    """Part from the other ranks: from here on, this process is rank 0 of 1.
+
+    The group is not destroyed: gloo's thread may need the interpreter lock to let go of a hook that
+    is written in Python, while the thread that destroys the group holds it and waits.
+    """
+    global _parted
+    if _together():
         distributed.barrier()
-        distributed.destroy_process_group()
+        _parted = True

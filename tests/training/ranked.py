@@ -13,7 +13,7 @@ from torch.multiprocessing.spawn import spawn
 from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenStore, read_meta
 from stages.config import Refusal
-from stages.config.launch import PINNED_VARIABLES
+from stages.config.launch import PINNED_VARIABLES, end_rank
 from stages.config.schema import Params
 from stages.models.tiny_gpt import TinyGPT
 from stages.training.determinism import make_deterministic
@@ -76,6 +76,7 @@ def _be_rank(number: int, port: int, work: Work, directory: Path, name: str, kin
     )
     torch.save(work(directory, kind), directory / f"{name}-{number}.pt")
     leave()
+    end_rank(None)
 
 
 def params_for(ranks: int, kind: str = "ddp") -> Params:
