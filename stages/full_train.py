@@ -8,7 +8,7 @@ that many ranks of itself, or is one of them: rank 0 authorises, reports and wri
     python -m stages.full_train
 """
 
-from .config.launch import pin_process, run_stage
+from .config.launch import is_rank, pin_process, run_stage
 
 pin_process(__name__, "full_train")
 
@@ -64,7 +64,6 @@ from .training.parallel import (
     ALONE,
     Team,
     check_replicas,
-    has_launcher,
     join,
     model_state,
     seed_rank,
@@ -470,7 +469,7 @@ def authorise_here(params: Params) -> str:
 
 
 def main(params: Params) -> None:
-    if params.train.num_processes > 1 and not has_launcher():
+    if params.train.num_processes > 1 and not is_rank():
         from .training.launcher import run_ranks
 
         authorise_here(params)  # refused before any rank is started
@@ -488,17 +487,18 @@ def main(params: Params) -> None:
         run = part_company(run, params)
         quality = evaluate(run, params)
         summary = summarise(run, quality)
-        trained = LogitsProbe.of(run)
         tokenizer = ChatTokenizer(params.model.tokenizer, datetime.date(2000, 1, 1))
         write_reports(run, quality, tokenizer)
+        hub = params.model if isinstance(params.model, HubModel) else None
+        trained = LogitsProbe.of(run) if hub else None  # before merging changes the model
         save_model(
             MODEL,
             model_writer(run, params, tokenizer),
             tokenizer,
             model_card(digest, summary, params),
         )
-        if isinstance(params.model, HubModel):
-            summary |= verify_saved(trained, run, params.model, tokenizer)
+        if hub and trained:
+            summary |= verify_saved(trained, run, hub, tokenizer)
         write_metrics("full_train", summary)
         checkpoints.remove()
     print_quality(quality, baselines)

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from .chat.collator import Batch, collate
 from .chat.labels import IGNORE_INDEX
 from .chat.token_store import TokenRow
 from .config.errors import UserError
+from .config.fresh_process import in_fresh_processes
 from .config.launch import pinned_environment
 from .config.protocol import read_protocol
 from .config.schema import Optimizer, OverfitGate, Run
@@ -30,12 +30,11 @@ from .models.build import count_parameters
 from .models.tiny_lora import TinyLoRALanguageModel, is_adapter
 from .probes.fingerprint import (
     RunTrace,
+    digests_of,
     first_difference,
     optimizer_sha256,
-    tensors_sha256,
     weights_sha256,
 )
-from .probes.fresh_process import in_fresh_processes
 from .probes.initial_loss import InitialLoss, measure_initial_loss
 from .provenance.code import sources_sha256
 from .provenance.environment import compute_environment
@@ -163,11 +162,6 @@ def build_trainer(device: torch.device, run: Run) -> Trainer:
     )
 
 
-def digests(model: nn.Module) -> dict[str, str]:
-    """Name -> digest of every parameter and buffer."""
-    return {name: tensors_sha256([(name, tensor)]) for name, tensor in model.state_dict().items()}
-
-
 def memorise(
     trainer: Trainer, batch: Batch, exercises: Sequence[Exercise], max_steps: int
 ) -> LabRun:
@@ -176,9 +170,9 @@ def memorise(
     initial = measure_initial_loss(
         model, batch, trainer.loss_fn, trainer.autocast, MODEL["vocab_size"]
     )
-    before = digests(model)
+    before = digests_of(model.state_dict())
     steps = [trainer.step([batch]) for _ in range(max_steps + 1)]
-    after = digests(model)
+    after = digests_of(model.state_dict())
     return LabRun(
         initial=initial,
         trace=RunTrace(

@@ -59,12 +59,17 @@ def run_stage(stage: str, main: Callable[[Params], None]) -> NoReturn:
     try:
         guarded(lambda: main(load_params(stage)))
     except BaseException as ended:
-        if "LOCAL_RANK" in os.environ:
+        if is_rank():
             end_rank(ended)
         raise
-    if "LOCAL_RANK" in os.environ:
+    if is_rank():
         end_rank(None)
     sys.exit(0)
+
+
+def is_rank() -> bool:
+    """Was this process started as a rank of a training, by torchrun or by accelerate?"""
+    return "LOCAL_RANK" in os.environ
 
 
 def end_rank(ended: BaseException | None) -> NoReturn:
@@ -100,7 +105,7 @@ def guarded(work: Callable[[], Result]) -> Result:
     except KeyboardInterrupt:
         message, code = "interrupted", 130
     except Exception:
-        if "LOCAL_RANK" in os.environ:
+        if is_rank():
             time.sleep(SECONDS_FOR_ANOTHER_RANK)
         raise
     if os.environ.get("RANK", "0") != "0":

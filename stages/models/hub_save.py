@@ -5,10 +5,9 @@ adapter merged into its weights, which needs neither PEFT nor the base model.
 """
 
 import json
-import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..chat.tokenizer import ChatTokenizer
+from ..config.fresh_process import in_fresh_processes
 from ..config.schema import HubModel
 from .hub import load_base
 
@@ -77,10 +77,8 @@ def compare_reloaded(
 ) -> Reloaded:
     """Load what was written in fresh processes, and hold its logits against the trained model's."""
     kinds = ["base", "saved", *([MERGED] if params.save_merged else [])]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        work = [pool.submit(_reload, kind, directory, params, list(ids), device) for kind in kinds]
-        found = dict(zip(kinds, (one.result() for one in work), strict=True))
+    reload = partial(_reload, directory=directory, params=params, ids=list(ids), device=device)
+    found = dict(zip(kinds, in_fresh_processes(reload, kinds), strict=True))
     largest = {kind: float(np.abs(one - trained).max()) for kind, one in found.items()}
     return Reloaded(largest["saved"], largest.get(MERGED), largest["base"])
 

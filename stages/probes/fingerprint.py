@@ -42,6 +42,11 @@ def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, state
 
 
+def digests_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Name -> digest of each tensor by itself."""
+    return {name: tensors_sha256([(name, tensor)]) for name, tensor in tensors.items()}
+
+
 def weights_sha256(model: nn.Module) -> str:
     """Digest of all parameters and buffers."""
     return tensors_sha256(sorted(model.state_dict().items()))
@@ -102,8 +107,8 @@ def frozen_digests(model: nn.Module) -> dict[str, str]:
     A module is frozen when it or, if it has no parameters, what holds it has frozen ones only.
     Digests, not copies: a base model may fill the device.
     """
-    state = {
-        name: tensors_sha256([(name, parameter)])
+    state: dict[str, torch.Tensor] = {
+        name: parameter
         for name, parameter in model.named_parameters()
         if not parameter.requires_grad
     }
@@ -112,16 +117,15 @@ def frozen_digests(model: nn.Module) -> dict[str, str]:
         holders = (modules[holder] for holder in _holders(name))
         parameters = next((own for module in holders if (own := list(module.parameters()))), [])
         if parameters and not any(parameter.requires_grad for parameter in parameters):
-            state[name] = tensors_sha256([(name, buffer)])
-    return state
+            state[name] = buffer
+    return digests_of(state)
 
 
 def changed_names(before: dict[str, str], model: nn.Module) -> list[str]:
     """Names of the tensors whose digest is another than `before`."""
     now = dict(model.named_parameters()) | dict(model.named_buffers(remove_duplicate=False))
-    return [
-        name for name, digest in before.items() if tensors_sha256([(name, now[name])]) != digest
-    ]
+    after = digests_of({name: now[name] for name in before})
+    return [name for name, digest in before.items() if after[name] != digest]
 
 
 def _holders(name: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ import torch
 from ..chat.collator import Batch
 from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config import Params, UserError, load_params
+from ..config.fresh_process import in_fresh_processes
 from ..models.build import build_model, is_pretrained, prepare_for_training, without_dropout
 from ..training.determinism import make_deterministic, seed_everything
 from ..training.evaluation import mean_loss, to_device
@@ -34,7 +35,6 @@ from .fingerprint import (
     optimizer_sha256,
     weights_sha256,
 )
-from .fresh_process import in_fresh_processes
 from .initial_loss import InitialLoss, measure_initial_loss
 
 MIN_STEPS = 10

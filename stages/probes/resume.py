@@ -5,10 +5,8 @@ checkpoint that is saved as full training saves it, and from which a fresh proce
 there after loading, and what the steps see and compute, must be the same as without a break.
 """
 
-import multiprocessing
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import zip_longest
@@ -20,6 +18,7 @@ import torch
 from ..chat.collator import Batch, Collator
 from ..chat.token_store import TokenRow, TokenStore, read_meta
 from ..config import Params, Refusal, UserError, load_params
+from ..config.fresh_process import in_fresh_processes
 from ..models.build import build_model
 from ..training.checkpoint import CheckpointDirectory
 from ..training.determinism import make_deterministic, rng_state
@@ -205,9 +204,8 @@ def run_resumed(params: Params, directory: Path) -> Stretch:
 
 def resume_in_fresh_process(directory: Path) -> Stretch:
     """`run_resumed` in a new interpreter, which reads params.yaml itself."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(_resume_here, directory).result()
+    [resumed] = in_fresh_processes(_resume_here, [directory])
+    return resumed
 
 
 def _resume_here(directory: Path) -> Stretch:

@@ -72,11 +72,6 @@ _kept: list[nn.Module] = []
 """
 
 
-def has_launcher() -> bool:
-    """Was this process started as a rank, by torchrun or by accelerate?"""
-    return "LOCAL_RANK" in os.environ
-
-
 def join(train: Train, run: Run) -> Team:
     """Meet the other ranks that the launcher started, as its environment variables say.
 
