@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ..chat.collator import Batch, Collator, collate
-from ..chat.token_store import TokenMeta, TokenStore
+from ..chat.token_store import TokenMeta, TokenRow, TokenStore
 from ..config.hooks import load_hook
 from ..config.schema import Data, Params, Run, Train
 from ..models.build import prepare_for_training
@@ -136,6 +136,10 @@ class TrainingBatches:
         """Collated micro-batches of step 0, 1, ...; the ranks take them in turn."""
         dealt = self._order.micro_batches(step, self._size)[rank() :: world_size()]
         return [self._collate(rows) for rows in dealt]
+
+    def rows_of_step(self, step: int) -> list[TokenRow]:
+        """The rows of step 0, 1, ... over all ranks, as the token store has them."""
+        return self._store.rows(self._order.indices(step))
 
     def _collate(self, indices: list[int]) -> Batch:
         batch = self._collator(self._store.rows(indices), self._pad_token_id)
