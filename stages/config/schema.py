@@ -263,6 +263,7 @@ class Train:
     eval_steps: Count
     eval_generations: Natural
     max_new_tokens: Count
+    on_anomaly: Literal["stop", "warn", "skip"]
     step: Hook
     loss: Hook
 
@@ -275,6 +276,11 @@ class Train:
             raise ValueError(
                 f"train.warmup_steps ({self.warmup_steps}) is longer than the training "
                 f"(train.max_steps is {self.max_steps}); lower it"
+            )
+        if self.on_anomaly == "skip" and self.step is not None:
+            raise ValueError(
+                "train.on_anomaly is skip, but a step of your own (train.step) applies its update "
+                "before it tells its loss; use stop or warn"
             )
         if self.num_processes > 1 and self.step is not None:
             raise ValueError(

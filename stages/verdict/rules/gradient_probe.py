@@ -256,6 +256,10 @@ NOT_COVERED = (
 
 ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precision"
 CAUSES = (
+    (
+        {"non_finite"},
+        "a number overflows or is undefined; the first named tensor is where it begins",
+    ),
     ({"evaluation_differs"}, "something is random in evaluation mode: dropout that never ends"),
     ({"dropout_off"}, "the model trains in evaluation mode: its dropout is off"),
     ({"targets_raised", "targets_wrong"}, "the loss has the wrong sign, or is no cross-entropy"),
@@ -279,10 +283,6 @@ CAUSES = (
     ),
     ({"sees_future"}, "the model sees the tokens that it shall predict: its mask is not causal"),
     ({"sees_others"}, "rows or documents see each other: an operation mixes them"),
-    (
-        {"non_finite"},
-        "a number overflows or is undefined; the first named tensor is where it begins",
-    ),
     ({"optimizer_calls_missing", "unchanged"}, "the training step never calls the optimizer"),
     ({"learning_rate_error", "unchanged"}, "the schedule stays at 0: nothing is ever learned"),
     ({"learning_rate_error"}, "the schedule is stepped too often, too seldom or not at all"),
