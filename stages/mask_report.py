@@ -50,7 +50,7 @@ from .reading.ingest import entropy_nats
 from .report.page import Section, report_directory
 from .report.publish import publish, publish_blocked
 from .report.terminal import console, print_tokens, progress
-from .training.order import BatchOrder, micro_batches_per_step
+from .training.order import order_batches
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
@@ -124,13 +124,11 @@ def count_roles(prepared: Prepared, split: Split) -> tuple[Any, ...]:
     return (*head, *roles[1:].tolist(), findings)
 
 
-def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
+def training_batches(params: Params, store: TokenStore) -> Iterator[list[int]]:
     """Row numbers of every micro-batch of the first epoch, as full training will draw them."""
-    size = params.train.per_device_train_batch_size
-    rows_per_step = size * micro_batches_per_step(params.train)
-    order = BatchOrder(rows, rows_per_step, params.run.seed)
-    for step in range(math.ceil(rows / rows_per_step)):
-        yield from order.micro_batches(step, size)
+    order = order_batches(params.train, store.lengths(), params.run.seed)
+    for step in range(math.ceil(order.rows / order.rows_per_step)):
+        yield from order.micro_batches(step, params.train.per_device_train_batch_size)
 
 
 def refuse_unwatched(tokenizer: str) -> None:
@@ -178,7 +176,7 @@ def audit_batches(
         list(range(start, min(start + size, len(validation))))
         for start in range(0, len(validation), size)
     )
-    work = (train, training_batches(params, len(train))), (validation, held_out)
+    work = (train, training_batches(params, train)), (validation, held_out)
     for split, (store, batches) in zip(SPLITS, work, strict=True):
         for indices in batches:
             rows = store.rows(indices)
@@ -215,7 +213,7 @@ def controls_missed(controls: list[Control]) -> Measured:
 def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> None:
     """Print the first batch of training token by token, as it reaches `forward`."""
     store = TokenStore("train")
-    rows = store.rows(next(training_batches(params, len(store))))
+    rows = store.rows(next(training_batches(params, store)))
     batch = collated_arrays(collator, rows, tokenizer.pad_token_id)
     shown = zip(rows, *batch.values(), strict=True)
     for number, (row, ids, mask, labels) in enumerate(shown):

@@ -249,6 +249,7 @@ class Train:
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
     gradient_accumulation_steps: Count
+    group_by_length: bool
     num_processes: Count
     distributed: Literal["ddp", "fsdp2"]
     weight_decay: NonNegative

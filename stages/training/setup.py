@@ -19,7 +19,7 @@ from ..models.build import prepare_for_training
 from .evaluation import to_device
 from .loss import LossFunction, causal_lm_loss
 from .optimizer import build_optimizer
-from .order import BatchOrder, micro_batches_per_step
+from .order import order_batches
 from .parallel import ALONE
 from .ranks import rank, world_size
 from .schedule import build_scheduler
@@ -129,8 +129,7 @@ class TrainingBatches:
         self._store, self._collator, self._device = store, collator, device
         self._pad_token_id = meta.pad_token_id
         self._size = train.per_device_train_batch_size
-        rows_per_step = self._size * micro_batches_per_step(train)
-        self._order = BatchOrder(len(store), rows_per_step, seed)
+        self._order = order_batches(train, store.lengths(), seed)
 
     def of_step(self, step: int) -> list[Batch]:
         """Collated micro-batches of step 0, 1, ...; the ranks take them in turn."""
