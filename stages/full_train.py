@@ -128,14 +128,15 @@ def start_run(params: Params, team: Team = ALONE) -> Run:
     device = team.device(make_deterministic(params.run))
     train_rows, validation = (TokenStore(split) for split in SPLITS)
     meta = read_meta()
-    steps = count_steps(params.train, len(train_rows))
-    model = build_model(params.model, meta.vocab_size, device)
     collator = hooked_collator(params.data)
+    batches = TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device)
+    steps = count_steps(params.train, batches.plan)
+    model = build_model(params.model, meta.vocab_size, device)
     trainer = build_trainer(params, model, steps, team.wrap)
     seed_rank(params.run.seed)
     return Run(
         trainer=trainer,
-        batches=TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device),
+        batches=batches,
         validation=validation,
         meta=meta,
         steps=steps,

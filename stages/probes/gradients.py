@@ -13,6 +13,7 @@ from ..models.hub import reentrant_modules
 from ..training.determinism import make_deterministic
 from ..training.schedule import count_steps, count_warmup_steps
 from ..training.setup import TrainingBatches, build_trainer, hooked_collator
+from .documents import DocumentProbe, probe_documents
 from .fingerprint import changed_names, changed_shares, frozen_digests, trainable_state
 from .observe import ActivationRecord, StepObserver, StepRecord, watching_activations
 
@@ -24,7 +25,7 @@ class GradientProbe:
     losses: as each step reported; changed: share of changed elements by trainable parameter;
     frozen, frozen_changed: names of what must not change, and of what did;
     weight_norms: L2 by parameter, before and after; reentrant: modules that checkpoint in the
-    reentrant way; parameters: as `count_parameters` has them.
+    reentrant way; parameters: as `count_parameters` has them; documents: of rows that hold several.
     """
 
     records: list[StepRecord]
@@ -40,23 +41,32 @@ class GradientProbe:
     steps: int
     reentrant: list[str]
     parameters: dict[str, int]
+    documents: DocumentProbe
 
 
 def run_gradient_probe(params: Params) -> GradientProbe:
     """Take gates.gradient.steps steps of the training, from its start, on its own batches."""
     device = make_deterministic(params.run)
     store, meta, train = TokenStore("train"), read_meta(), params.train
-    steps = count_steps(train, len(store))
-    model = build_model(params.model, meta.vocab_size, device)
-    trainer = build_trainer(params, model, steps)
     collator = hooked_collator(params.data)
     batches = TrainingBatches(store, meta, collator, train, params.run.seed, device)
+    steps = count_steps(train, batches.plan)
+    model = build_model(params.model, meta.vocab_size, device)
+    trainer = build_trainer(params, model, steps)
+    probed = min(params.gates.gradient.steps, steps)
+    documents = probe_documents(
+        model,
+        batches,
+        store,
+        steps=probed,
+        vocab_size=meta.vocab_size,
+        autocast=trainer.autocast,
+    )
     trainable, frozen = trainable_state(model), frozen_digests(model)
     norms_before = _norms(model)
     observer = StepObserver(model, trainer.optimizer, trainer.scaler)
     records, losses = [], []
     activations: dict[str, ActivationRecord] = {}
-    probed = min(params.gates.gradient.steps, steps)
     for step in range(probed):
         micro_batches = batches.of_step(step)
         with ExitStack() as stack:
@@ -80,6 +90,7 @@ def run_gradient_probe(params: Params) -> GradientProbe:
         steps=steps,
         reentrant=reentrant_modules(model),
         parameters=count_parameters(model),
+        documents=documents,
     )
 
 

@@ -67,9 +67,3 @@ def group_by_length(
     longest = max(starts, key=lambda start: int(lengths[grouped[start]]))
     grouped[[0, longest]] = grouped[[longest, 0]]
     return grouped
-
-
-def order_batches(train: Train, lengths: NDArray[np.int64], seed: int) -> BatchOrder:
-    """The order of the training over rows of these lengths, int64 [rows]."""
-    rows_per_step = train.per_device_train_batch_size * micro_batches_per_step(train)
-    return BatchOrder(len(lengths), rows_per_step, seed, lengths if train.group_by_length else None)

@@ -7,9 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from stages.training.order import BatchOrder, group_by_length, order_batches
-
-from ..settings import make_params
+from stages.training.order import BatchOrder, group_by_length
 
 LENGTHS = np.array([3, 9, 4, 8, 5, 7, 6, 2, 1, 10, 12, 11])
 
@@ -112,11 +110,3 @@ def test_the_longest_row_of_all_comes_first_in_every_epoch_and_rows_meet_others(
     for epoch in range(3):
         assert LENGTHS[order.indices(12 * epoch)[0]] == 12
     assert flat(order, 12) != flat(order, 24)[12:]
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_params_say_whether_rows_are_grouped(grouped: bool) -> None:
-    train = make_params(train__group_by_length=grouped).train
-    order = order_batches(train, LENGTHS, 3)
-    lengths = LENGTHS if grouped else None
-    assert flat(order, 9) == flat(BatchOrder(12, 4, 3, lengths), 9)

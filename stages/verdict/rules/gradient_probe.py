@@ -88,6 +88,14 @@ RULES = (
         unit="parameters",
     ),
     Rule(
+        "documents_leak",
+        "no document of a packed row sees another",
+        "zero",
+        "set train.packing to false, or use a model that resets all its state where position ids "
+        "restart and there is no attention mask",
+        unit="documents",
+    ),
+    Rule(
         "median_norm",
         "the gradient norm before clipping is healthy (median over the steps)",
         "between",
@@ -180,6 +188,10 @@ CAUSES = (
     (
         {"reentrant_over_frozen", "without_gradient", "unchanged"},
         "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient",
+    ),
+    (
+        {"documents_leak"},
+        "the model reads a packed row as one text: each document is learned behind strangers",
     ),
     ({"loss_unscaled"}, "float16 without a scaled loss: small gradients become 0"),
     ({"reentrant_over_frozen"}, "reentrant checkpointing over a frozen base cuts the graph"),
