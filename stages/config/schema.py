@@ -251,6 +251,8 @@ class Train:
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
     gradient_accumulation_steps: Count
+    group_by_length: bool
+    packing: bool
     num_processes: Count
     distributed: Literal["ddp", "fsdp2"]
     weight_decay: NonNegative

@@ -22,8 +22,8 @@ from .modes import evaluating
 class Dependencies:
     """Lists of what is wrong, each named by its positions; asked: outputs that were charted.
 
-    on_future: outputs that see a later token; on_others: outputs that see another row, or another
-    document of a packed row; without_input: outputs that do not see their own token.
+    on_future: outputs that see a later token; on_others: outputs that see another row;
+    without_input: outputs that do not see their own token.
     """
 
     asked: int = 0
@@ -79,17 +79,6 @@ def _compare(
     others = [other for other in range(len(seen)) if other != row and bool(seen[other].any())]
     if others:
         found.on_others.append(f"{name} sees row {others[0]}")
-    earlier = seen[row, : _document_start(batch, row, position)].nonzero().flatten().tolist()
-    if earlier:
-        found.on_others.append(f"{name} sees token {earlier[0]} of another document")
-
-
-def _document_start(batch: Batch, row: int, position: int) -> int:
-    """Where the document of a position begins: positions restart at 0 with each in a packed row."""
-    if "position_ids" not in batch:
-        return 0
-    starts = batch["position_ids"][row, : position + 1].eq(0).nonzero().flatten()
-    return int(starts[-1]) if len(starts) else 0
 
 
 @contextmanager

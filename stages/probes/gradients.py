@@ -19,6 +19,7 @@ from ..training.schedule import count_steps, count_warmup_steps
 from ..training.setup import Trainer, TrainingBatches, build_trainer, hooked_collator
 from ..training.step import Autocast
 from .dependency import Dependencies, chart_dependencies
+from .documents import DocumentProbe, probe_documents
 from .fingerprint import changed_names, changed_shares, frozen_digests, trainable_state
 from .modes import evaluation_difference, watching_dropout
 from .observe import ActivationRecord, StepObserver, StepRecord, watching_activations
@@ -62,7 +63,8 @@ class GradientProbe:
     frozen, frozen_changed: names of what must not change, and of what did;
     weight_norms: L2 by parameter, before and after; reentrant: modules that checkpoint in the
     reentrant way; parameters: as `count_parameters` has them; half_change: the smallest share of
-    changed elements of a vector in half precision, and its name.
+    changed elements of a vector in half precision, and its name; documents: of rows that hold
+    several.
     """
 
     records: list[StepRecord]
@@ -79,6 +81,7 @@ class GradientProbe:
     reentrant: list[str]
     parameters: dict[str, int]
     half_change: tuple[float, str]
+    documents: DocumentProbe
     forward: ForwardProbe
     first_step: FirstStep
 
@@ -87,20 +90,28 @@ def run_gradient_probe(params: Params) -> GradientProbe:
     """Take gates.gradient.steps steps of the training, from its start, on its own batches."""
     device = make_deterministic(params.run)
     store, meta, train = TokenStore("train"), read_meta(), params.train
-    steps = count_steps(train, len(store))
-    model = build_model(params.model, meta.vocab_size, device)
-    trainer = build_trainer(params, model, steps)
     collator = hooked_collator(params.data)
     batches = TrainingBatches(store, meta, collator, train, params.run.seed, device)
+    steps = count_steps(train, batches.plan)
+    model = build_model(params.model, meta.vocab_size, device)
+    trainer = build_trainer(params, model, steps)
+    probed = min(params.gates.gradient.steps, steps)
+    documents = probe_documents(
+        model,
+        batches,
+        store,
+        steps=probed,
+        vocab_size=meta.vocab_size,
+        autocast=trainer.autocast,
+    )
+    few = collator(batches.rows_of_step(0)[:CHARTED_ROWS], meta.pad_token_id)
+    forward = probe_forward(model, to_device(few, device), trainer.autocast)
     trainable, frozen = trainable_state(model), frozen_digests(model)
     norms_before = _norms(model)
     observer = StepObserver(model, trainer.optimizer, trainer.scaler)
     records: list[StepRecord] = []
     losses: list[float] = []
     activations: dict[str, ActivationRecord] = {}
-    probed = min(params.gates.gradient.steps, steps)
-    few = collator(batches.rows_of_step(0)[:CHARTED_ROWS], meta.pad_token_id)
-    forward = probe_forward(model, to_device(few, device), trainer.autocast)
     for step in range(probed):
         micro_batches = batches.of_step(step)
         with ExitStack() as stack:
@@ -129,6 +140,7 @@ def run_gradient_probe(params: Params) -> GradientProbe:
         reentrant=reentrant_modules(model),
         parameters=count_parameters(model),
         half_change=smallest_half_change(changed, model),
+        documents=documents,
         forward=forward,
         first_step=first_step,
     )

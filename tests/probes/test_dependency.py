@@ -81,28 +81,6 @@ def test_faulty_wiring_shows(name: str) -> None:
     assert expected <= {name for name in lists if getattr(found, name)}
 
 
-def test_documents_of_a_packed_row_must_not_see_each_other() -> None:
-    packed = {
-        "input_ids": torch.arange(2, 12)[None],
-        "attention_mask": torch.ones(1, 10, dtype=torch.int64),
-        "labels": torch.arange(2, 12)[None],
-        "position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]]),
-    }
-    assert chart(Bigram(), packed).on_others == []
-    leaking = chart(TinyLeaking(), packed).on_others
-    assert leaking[0] == "row 0, token 5 sees token 0 of another document"
-
-
-class TinyLeaking(Bigram):
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-    ) -> Output:
-        return Output(self.head(self.embedding(input_ids).cumsum(1)))
-
-
 def test_a_model_that_embeds_nothing_cannot_be_charted() -> None:
     class Flat(nn.Module):
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Output:

@@ -67,6 +67,14 @@ def test_a_sound_training_shows_nothing_amiss() -> None:
 
 
 @pytest.mark.usefixtures("tokens")
+def test_documents_that_share_a_row_are_looked_at_where_rows_are_packed() -> None:
+    packed = run_gradient_probe(make_params(train__packing=True))
+    assert packed.documents.looked_at > 0
+    assert list(packed.documents.leaking) == []
+    assert run_gradient_probe(make_params()).documents.looked_at == 0
+
+
+@pytest.mark.usefixtures("tokens")
 def test_frozen_parameters_are_told_from_those_that_train() -> None:
     name = next(iter(dict(build_model(make_params().model, VOCABULARY, CPU).named_parameters())))
     probe = run_gradient_probe(make_params(model__frozen=[name]))

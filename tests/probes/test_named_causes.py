@@ -178,6 +178,8 @@ HEALTHY: dict[str, dict[str, Any]] = {
         "train__per_device_train_batch_size": 1,
         "train__gradient_accumulation_steps": 6,
     },
+    "packed": {"train__packing": True},
+    "by_length": {"train__group_by_length": True},
     "constant_rate": {"train__lr_scheduler_type": "constant_with_warmup"},
     "linear": {"train__lr_scheduler_type": "linear", "train__warmup_steps": 3},
 }
