@@ -1,10 +1,23 @@
 """AdamW over the trainable parameters, with weight decay on matrices only."""
 
+from typing import Protocol
+
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from ..config.errors import UserError
 from ..config.schema import Optimizer as OptimizerParams
+
+
+class BuildOptimizer(Protocol):
+    def __call__(
+        self,
+        model: nn.Module,
+        params: OptimizerParams,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+    ) -> Optimizer: ...
 
 
 def build_optimizer(
