@@ -363,7 +363,8 @@ def verify_saved(
         faults.append(f"the merged model's logits differ by {found.merged:.3g}")
     if not found.base:
         faults.append("its logits are the base model's: nothing was learned")
-    if not stop_tokens_agree(MODEL / MERGED, tokenizer):
+    written = [MODEL, *([MODEL / MERGED] if params.save_merged else [])]
+    if not all(stop_tokens_agree(directory, tokenizer) for directory in written):
         faults.append("its generation_config stops at another token than the template writes")
     if faults:
         shutil.rmtree(MODEL)

@@ -350,6 +350,7 @@ def measure(
             "attention_mask_wrong",
             "label_differs_from_input",
         ),
+        "collated_labels_shifted": count(batches, batches.rows, "labels_shifted"),
         "positions_wrong": count(batches, batches.rows, "positions_wrong"),
         "targets_across_borders": count(batches, batches.rows, "target_across_border"),
         "rows_not_dealt_once": count(batches, batches.rows, "row_not_dealt_once"),

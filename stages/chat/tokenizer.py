@@ -82,6 +82,12 @@ class ChatTokenizer:
         bos: int | None = self._tokenizer.bos_token_id
         return bos
 
+    @property
+    def ending_token_ids(self) -> list[int]:
+        """Ids at which generation shall end: the stop token, and the tokenizer's own EOS."""
+        ids = (self.stop_token_id, self._tokenizer.eos_token_id)
+        return list(dict.fromkeys(token for token in ids if token is not None))
+
     @cached_property
     def added_token_ids(self) -> NDArray[np.int32]:
         """Sorted ids of the tokens outside the base vocabulary: the candidates for a stop token."""

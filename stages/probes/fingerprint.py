@@ -22,7 +22,7 @@ def state_sha256(state: Any) -> str:
         if isinstance(leaf, torch.Tensor):
             digest.update(f"{path} {leaf.dtype} {tuple(leaf.shape)}\0".encode())
             flat = leaf.detach().cpu().contiguous().flatten()
-            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+            digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
         else:
             digest.update(f"{path} {leaf!r}\0".encode())
     return digest.hexdigest()

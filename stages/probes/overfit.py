@@ -30,7 +30,6 @@ from ..training.setup import (
     make_autocast,
     make_scaler,
 )
-from ..training.step import StepResult
 from .fingerprint import (
     RunTrace,
     changed_names,
@@ -39,6 +38,8 @@ from .fingerprint import (
     weights_sha256,
 )
 from .initial_loss import InitialLoss, measure_initial_loss
+from .modes import watching_adapters
+from .stop_row import StopRow, examine_stop_row
 
 MIN_STEPS = 10
 """Steps of a run that learns sooner: enough to see bits drift and a frozen weight move."""
@@ -50,7 +51,8 @@ STEPS_OF_OTHER_SEED = 2
 class OverfitRun:
     """losses: nats per supervised token, before step 0, 1, ... and after the last.
 
-    frozen: how many tensors must not change; frozen_changed: names of those that did.
+    frozen: how many tensors must not change; frozen_changed: names of those that did;
+    adapters_off: layers whose adapters took no part in the first step.
     """
 
     initial: InitialLoss
@@ -59,6 +61,8 @@ class OverfitRun:
     rows: list[str]
     frozen: int
     frozen_changed: list[str]
+    adapters_off: list[str]
+    stop_row: StopRow
 
 
 def choose_rows(store: TokenStore, count: int, seed: int) -> list[int]:
@@ -134,13 +138,15 @@ def run_overfit(
     initial = measure_initial_loss(
         trainer.model, batch, trainer.loss_fn, trainer.autocast, meta.vocab_size
     )
+    stop_row = examine_stop_row(trainer.model, meta.stop_token_id)
     before = frozen_digests(trainer.model)
-    taken: list[StepResult] = []
+    with watching_adapters(trainer.model) as adapters_off:
+        taken = [trainer.step([batch])]
     while len(taken) < (steps or params.gates.overfit.max_steps):
-        taken.append(trainer.step([batch]))
         learned = taken[-1].loss < params.gates.overfit.max_loss
         if steps is None and learned and len(taken) >= MIN_STEPS:
             break
+        taken.append(trainer.step([batch]))
     final, _ = mean_loss(trainer.model, [batch], trainer.loss_fn, trainer.autocast)
     losses = [step.loss for step in taken]
     return OverfitRun(
@@ -155,6 +161,8 @@ def run_overfit(
         rows=[row.source for row in rows],
         frozen=len(before),
         frozen_changed=changed_names(before, trainer.model),
+        adapters_off=sorted(adapters_off),
+        stop_row=stop_row,
     )
 
 

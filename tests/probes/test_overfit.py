@@ -22,6 +22,7 @@ from stages.probes.overfit import (
     replay_in_fresh_processes,
     run_overfit,
 )
+from stages.probes.stop_row import StopRow
 from stages.training.determinism import seed_everything
 from stages.training.loss import causal_lm_loss
 from stages.training.step import train_step
@@ -168,8 +169,9 @@ def test_a_small_model_learns_the_rows_by_heart_and_only_with_its_inputs() -> No
 
 def make_run(losses: list[float]) -> OverfitRun:
     trace = RunTrace(losses[:-1], [1.0] * (len(losses) - 1), "a" * 64, "b" * 64)
-    initial = InitialLoss(loss=3.4, reference=3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40)
-    return OverfitRun(initial, losses, trace, ["rows.jsonl:1"], 0, [])
+    initial = InitialLoss(3.4, 3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40, entropy=3.4)
+    rows = ["rows.jsonl:1"]
+    return OverfitRun(initial, losses, trace, rows, 0, [], adapters_off=[], stop_row=StopRow(0, []))
 
 
 def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:

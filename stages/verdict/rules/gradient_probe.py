@@ -262,6 +262,9 @@ NOT_COVERED = (
 )
 
 ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precision"
+REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
+CUT = "the graph is cut: no gradient reaches the named parameters"
+
 CAUSES = (
     (
         {"non_finite"},
@@ -269,6 +272,8 @@ CAUSES = (
     ),
     ({"evaluation_differs"}, "something is random in evaluation mode: dropout that never ends"),
     ({"dropout_off"}, "the model trains in evaluation mode: its dropout is off"),
+    ({"reentrant_over_frozen", "without_gradient", "targets_untrained", "unchanged"}, REENTRANT),
+    ({"without_gradient", "targets_untrained", "unchanged"}, CUT),
     ({"targets_raised", "targets_wrong"}, "the loss has the wrong sign, or is no cross-entropy"),
     ({"targets_wrong"}, "positions are trained on another token than the next"),
     ({"targets_raised"}, "the loss raises several classes: label smoothing, or no cross-entropy"),
@@ -298,21 +303,15 @@ CAUSES = (
     ({"not_in_optimizer", "unchanged"}, "parameters are trainable, but the optimizer lacks them"),
     ({"optimizer_calls_missing"}, "the optimizer is not called once a step: once a micro-batch?"),
     ({"not_in_optimizer"}, "the optimizer was built before parameters were added or replaced"),
-    (
-        {"reentrant_over_frozen", "without_gradient", "unchanged"},
-        "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient",
-    ),
+    ({"reentrant_over_frozen", "without_gradient", "unchanged"}, REENTRANT),
     (
         {"documents_leak"},
         "the model reads a packed row as one text: each document is learned behind strangers",
     ),
     ({"loss_unscaled"}, "float16 without a scaled loss: small gradients become 0"),
-    ({"reentrant_over_frozen"}, "reentrant checkpointing over a frozen base cuts the graph"),
-    (
-        {"without_gradient", "unchanged"},
-        "the graph is cut: no gradient reaches the named parameters",
-    ),
-    ({"without_gradient"}, "the graph is cut: no gradient reaches the named parameters"),
+    ({"reentrant_over_frozen"}, REENTRANT),
+    ({"without_gradient", "unchanged"}, CUT),
+    ({"without_gradient"}, CUT),
     ({"half_change", "unchanged"}, ROUNDED_AWAY),
     ({"half_change"}, ROUNDED_AWAY),
     ({"unchanged"}, "updates are lost: a rate of 0, or steps too small for the precision"),
