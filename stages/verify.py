@@ -32,7 +32,7 @@ from .provenance.environment import compute_environment, recorded_facts
 from .provenance.git import lineage
 from .provenance.hashing import files_below, sha256_files
 from .provenance.records import read_json
-from .report.terminal import console, print_table
+from .report.terminal import console
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
 
 WIDTH = 16
@@ -200,13 +200,9 @@ def run(target: str | None) -> int:
     if not verified.drifts:
         console.print(f"{verified.subject}: everything is as recorded; {promise([])}")
         return 0
-    print_table(
-        f"what differs from {verified.subject}",
-        ("kind", "name", "then", "now", "so"),
-        [
-            (drift.kind, drift.name, shorten(drift.then), shorten(drift.now), drift.meaning)
-            for drift in verified.drifts
-        ],
-    )
+    console.print(f"what differs from {verified.subject}:")
+    for drift in verified.drifts:
+        values = f"{shorten(drift.then)} (then) -> {shorten(drift.now)} (now)"
+        console.print(f"  {drift.kind} {drift.name}: {values}; {drift.meaning}", markup=False)
     console.print(promise(verified.drifts))
     return int(any(drift.meaning != "nothing" for drift in verified.drifts))
