@@ -5,6 +5,7 @@ holdshort compose --check          say whether params.yaml is what conf/ compose
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
+holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
 
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .compose import Change, drift, write_params
-from .config.launch import guarded
+from .config import load_params
+from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
 
 
@@ -55,6 +57,15 @@ def build_parser() -> argparse.ArgumentParser:
         "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
+    replay = commands.add_parser(
+        "replay",
+        help="take a training step that went wrong again, watched",
+        description="Go back to a step that train.on_anomaly kept, and name rows and module. Exit "
+        "code: 0 reproduced to the bit, 1 not, 2 bad input.",
+    )
+    replay.add_argument(
+        "directory", nargs="?", type=Path, help="below anomalies/ (default: the latest)"
+    )
     return parser
 
 
@@ -159,6 +170,14 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
+def run_replay(directory: Path | None) -> int:
+    """Exit code: 0 reproduced, 1 not."""
+    restart_pinned(load_params("full_train").run.cpu_threads)
+    from .replay import run  # torch: not for other commands, and not before the process is pinned
+
+    return run(directory)
+
+
 def run_lab(seed: int) -> int:
     """Exit code: 0 passed, 1 failed."""
     from .lab import run  # torch: not for other commands
@@ -174,6 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     if options.command == "lab":
         sys.exit(guarded(lambda: run_lab(options.seed)))
+    if options.command == "replay":
+        sys.exit(guarded(lambda: run_replay(options.directory)))
     if options.command == "budget":
         sys.exit(guarded(lambda: run_budget(options.overrides, options.output)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))

@@ -22,16 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 
-from .chat.split import SPLITS
-from .chat.token_store import TokenMeta, TokenStore, read_meta
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
 from .config.schema import HubModel
@@ -51,23 +47,9 @@ from .report.page import Section, Table, report_directory, write_page
 from .report.plots import Chart, draw
 from .report.terminal import TrainingProgress, console
 from .training.checkpoint import CheckpointDirectory
-from .training.determinism import make_deterministic
-from .training.evaluation import (
-    Answer,
-    Turn,
-    answer_turns,
-    mean_loss,
-    store_batches,
-    supervised_turns,
-)
-from .training.parallel import (
-    ALONE,
-    Team,
-    check_replicas,
-    join,
-    model_state,
-    seed_rank,
-)
+from .training.evaluation import Answer, Turn, answer_turns, supervised_turns
+from .training.incident import Incident, keep_incident
+from .training.parallel import ALONE, check_replicas, join, model_state
 from .training.ranks import (
     first_rank_first,
     largest_over_ranks,
@@ -77,10 +59,9 @@ from .training.ranks import (
     wait,
     world_size,
 )
-from .training.schedule import count_steps
-from .training.setup import TrainingBatches, build_trainer, hooked_collator
+from .training.run import Run, start_run, take_step, validation_loss
 from .training.signals import StopRequest, catching_stop_signals
-from .training.state import Training, capture, restore
+from .training.state import capture, restore
 from .verdict.clearance import MANIFEST, authorise
 
 MODEL = Path("models/final")
@@ -112,73 +93,36 @@ class StepLog:
         self._file.write(f"{now},{line['step']},{line['loss']!r},{seconds:.4f}\n")
 
 
-@dataclass
-class Run(Training):
-    """The real training, with what it is evaluated on."""
+def handle_anomaly(
+    line: Mapping[str, Any], run: Run, params: Params, checkpoints: CheckpointDirectory
+) -> None:
+    """Keep what is needed to look at a step that went wrong.
 
-    validation: TokenStore
-    meta: TokenMeta
-    steps: int
-    device: torch.device
-    team: Team
-
-
-def start_run(params: Params, team: Team = ALONE) -> Run:
-    """Build everything under the run's seed, at step 0."""
-    device = team.device(make_deterministic(params.run))
-    train_rows, validation = (TokenStore(split) for split in SPLITS)
-    meta = read_meta()
-    steps = count_steps(params.train, len(train_rows))
-    model = build_model(params.model, meta.vocab_size, device)
-    collator = hooked_collator(params.data)
-    trainer = build_trainer(params, model, steps, team.wrap)
-    seed_rank(params.run.seed)
-    return Run(
-        trainer=trainer,
-        batches=TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device),
-        validation=validation,
-        meta=meta,
-        steps=steps,
-        device=device,
-        telemetry=[],
-        team=team,
+    Raises Refusal where train.on_anomaly, or a weight that is no number any more, ends the run.
+    """
+    step, reason, skipped = line["step"], line["anomaly"], params.train.on_anomaly == "skip"
+    lost = not math.isfinite(line["loss"]) or not math.isfinite(line["grad_norm"])
+    rows = run.batches.rows_of_step(step)
+    incident = Incident(
+        run=checkpoints.fingerprint,
+        step=step,
+        reason=reason,
+        loss=repr(line["loss"]),
+        grad_norm=repr(line["grad_norm"]),
+        learning_rate=line["learning_rate"],
+        rows=[row.source for row in rows],
     )
-
-
-def validation_loss(run: Run, params: Params) -> float:
-    """Nats per supervised token over the whole validation split."""
-    batches = store_batches(
-        run.validation,
-        hooked_collator(params.data),
-        run.meta.pad_token_id,
-        params.train.per_device_eval_batch_size,
-        run.device,
-    )
-    if not run.team.sharded:  # shards need every rank for every batch; replicas share the work
-        batches = islice(batches, rank(), None, world_size())
-    loss, _ = mean_loss(run.trainer.model, batches, run.trainer.loss_fn, run.trainer.autocast)
-    return loss
-
-
-def take_step(run: Run, params: Params) -> dict[str, Any]:
-    """One optimizer step and its line of telemetry. Raises Refusal when the loss is not finite."""
-    step = run.done
-    result = run.next_step()
-    if not math.isfinite(result.loss) or not math.isfinite(result.grad_norm):
+    kept = ""
+    if rank() == 0:
+        kept = f"its {len(rows)} rows are in {keep_incident(incident, rows, checkpoints.latest())}"
+    wait()
+    if params.train.on_anomaly == "stop" or (lost and not skipped):
         raise Refusal(
-            f"training stopped at step {step}: the loss is {result.loss} and the gradient norm "
-            f"{result.grad_norm}. No model was written; lower train.learning_rate or warm up longer"
+            f"training stopped at step {step}: {reason}. No model was written; {kept}, and "
+            "`holdshort replay` takes that step again and names module and rows. Lower "
+            "train.learning_rate, warm up longer, or set train.on_anomaly to skip"
         )
-    evaluated = (step + 1) % params.train.eval_steps == 0 or step + 1 == run.steps
-    return {
-        "step": step,
-        "loss": result.loss,
-        "learning_rate": result.learning_rate,
-        "grad_norm": result.grad_norm,
-        "clipped": result.grad_norm > params.train.max_grad_norm,
-        "supervised_tokens": result.supervised_tokens,
-        "validation_loss": validation_loss(run, params) if evaluated else None,
-    }
+    console.print(f"step {step}: {reason}; {'skipped' if skipped else 'went on'}; {kept}")
 
 
 def train(run: Run, params: Params, checkpoints: CheckpointDirectory) -> None:
@@ -191,6 +135,8 @@ def train(run: Run, params: Params, checkpoints: CheckpointDirectory) -> None:
             began = time.perf_counter()
             with ended_by(request):
                 line = take_step(run, params)
+                if line["anomaly"]:
+                    handle_anomaly(line, run, params, checkpoints)
                 run.telemetry.append(line)
                 report(line, time.perf_counter() - began)
                 if request.signal is None and run.team.has_lost_launcher():
@@ -358,9 +304,16 @@ def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
         summary=summarise(run, quality),
         sections=[
             Section("Curves", charts=charts),
+            *describe_anomalies(run),
             Section("Answers on held-out rows", "Wrong ones first.", table=table),
         ],
     )
+
+
+def describe_anomalies(run: Run) -> list[Section]:
+    """The steps that went wrong, if any did."""
+    rows = [(line["step"], line["anomaly"]) for line in run.telemetry if line["anomaly"]]
+    return [Section("Anomalies", table=Table(("step", "what"), rows))] if rows else []
 
 
 def summarise(run: Run, quality: Quality) -> dict[str, Any]:
@@ -368,6 +321,7 @@ def summarise(run: Run, quality: Quality) -> dict[str, Any]:
     return {
         "steps": run.steps,
         "train_loss": run.telemetry[-1]["loss"],
+        "anomalies": sum(line["anomaly"] is not None for line in run.telemetry),
         "validation_loss": quality.validation_loss,
         "untrained_validation_loss": quality.untrained_validation_loss,
         "exact_match": quality.exact_match,

@@ -227,6 +227,7 @@ def parse_params(tree: Mapping[str, Any]) -> Params:
             f"{PARAMS_FILE}: 'run.precision' is fp16, whose scaler does not see the overflow of "
             "other ranks' shards (train.distributed is fsdp2); use bf16, or ddp"
         )
+    _refuse_batches(params)
     limit = getattr(params.model, "max_length", None)
     if limit is not None and params.data.max_length > limit:
         raise UserError(
@@ -234,6 +235,18 @@ def parse_params(tree: Mapping[str, Any]) -> Params:
             f"{limit} tokens (model.max_length)"
         )
     return params
+
+
+def _refuse_batches(params: Params) -> None:
+    """Refuse batches that the model cannot keep apart."""
+    train, attention = params.train, getattr(params.model, "attn_implementation", None)
+    size = train.per_device_train_batch_size
+    if train.packing and attention == "flash_attention_2" and size > 1:
+        raise UserError(
+            f"{PARAMS_FILE}: 'train.per_device_train_batch_size' is {size}, but flash_attention_2 "
+            "tells packed documents apart in batches of one row only; set it to 1 (and raise "
+            "train.gradient_accumulation_steps), or model.attn_implementation to sdpa"
+        )
 
 
 class Declared:

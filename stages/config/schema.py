@@ -208,6 +208,8 @@ class GradientGate:
     max_clip_excess: Positive
     max_dead_fraction: Fraction
     max_saturated_fraction: Fraction
+    max_target_weight_error: Positive
+    min_changed_fraction: Fraction
 
     def __post_init__(self) -> None:
         for low, high in (("min_norm", "max_norm"), ("min_update_ratio", "max_update_ratio")):
@@ -249,6 +251,8 @@ class Train:
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
     gradient_accumulation_steps: Count
+    group_by_length: bool
+    packing: bool
     num_processes: Count
     distributed: Literal["ddp", "fsdp2"]
     weight_decay: NonNegative
@@ -261,6 +265,7 @@ class Train:
     eval_steps: Count
     eval_generations: Natural
     max_new_tokens: Count
+    on_anomaly: Literal["stop", "warn", "skip"]
     step: Hook
     loss: Hook
 
@@ -273,6 +278,11 @@ class Train:
             raise ValueError(
                 f"train.warmup_steps ({self.warmup_steps}) is longer than the training "
                 f"(train.max_steps is {self.max_steps}); lower it"
+            )
+        if self.on_anomaly == "skip" and self.step is not None:
+            raise ValueError(
+                "train.on_anomaly is skip, but a step of your own (train.step) applies its update "
+                "before it tells its loss; use stop or warn"
             )
         if self.num_processes > 1 and self.step is not None:
             raise ValueError(

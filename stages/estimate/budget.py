@@ -186,6 +186,8 @@ def adapter_training_config(
             "steps": budget.steps,
             "per_device_train_batch_size": train.per_device_train_batch_size,
             "gradient_accumulation_steps": train.gradient_accumulation_steps,
+            "group_by_length": train.group_by_length,
+            "packing": train.packing,
             "num_processes": train.num_processes,
             "max_length": params.data.max_length,
             "weight_decay": train.weight_decay,

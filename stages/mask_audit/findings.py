@@ -36,6 +36,9 @@ Kind = Literal[
     "collated_tokens_differ",
     "padding_supervised",
     "attention_mask_wrong",
+    "positions_wrong",
+    "target_across_border",
+    "row_not_dealt_once",
 ]
 
 

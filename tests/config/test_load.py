@@ -14,6 +14,7 @@ from stages.config import Params, UserError, declared_values, load_params, parse
 from stages.config.load import MODELS, UndeclaredParam, declared_keys, flatten, nearest, stage_deps
 from stages.config.schema import CustomModel, TinyGPTModel
 
+from ..models.llama import hub_tree
 from ..settings import ROOT, make_params, params_tree
 
 CUSTOM = {
@@ -484,3 +485,16 @@ def test_every_declared_key_exists(project: Path) -> None:
     known = set(dict(flatten(read_yaml(Path("params.yaml")))))
     for stage in read_yaml(Path("dvc.yaml"))["stages"]:
         assert set(declared_values(stage)) <= known
+
+
+def test_packed_rows_with_flash_attention_come_one_at_a_time() -> None:
+    model = hub_tree("0" * 40, attn_implementation="flash_attention_2")
+    values = {"model": model, "train__packing": True}
+    assert refusal(params_tree(**values, train__per_device_train_batch_size=2)) == (
+        "params.yaml: 'train.per_device_train_batch_size' is 2, but flash_attention_2 tells packed "
+        "documents apart in batches of one row only; set it to 1 (and raise "
+        "train.gradient_accumulation_steps), or model.attn_implementation to sdpa"
+    )
+    make_params(**values, train__per_device_train_batch_size=1)
+    model = hub_tree("0" * 40, attn_implementation="sdpa")
+    make_params(model=model, train__packing=True, train__per_device_train_batch_size=2)

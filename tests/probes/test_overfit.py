@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stages import overfit_gate
-from stages.chat.token_store import TokenMeta, TokenStore
+from stages.chat.token_store import TokenMeta, TokenStore, read_meta
 from stages.config import UserError
 from stages.models.build import build_model
 from stages.overfit_gate import measure
@@ -18,6 +18,7 @@ from stages.probes.overfit import (
     blank_inputs,
     build_overfit_trainer,
     choose_rows,
+    collate_together,
     replay_in_fresh_processes,
     run_overfit,
 )
@@ -90,6 +91,17 @@ def test_a_run_reports_the_loss_before_each_step_and_after_the_last() -> None:
     chosen = [make_rows(12)[row].source for row in choose_rows(TokenStore("train"), 4, 42)]
     assert run.rows == chosen
     assert (run.frozen, run.frozen_changed) == (0, [])
+
+
+@pytest.mark.usefixtures("tokens")
+def test_rows_are_packed_where_those_of_the_training_are() -> None:
+    params = make_params(train__packing=True)
+    packed, alone = run_overfit(params, 42), run_overfit(make_params(), 42)
+    assert packed.rows == alone.rows
+    assert packed.losses == pytest.approx(alone.losses, rel=1e-5)
+    rows = TokenStore("train").rows(choose_rows(TokenStore("train"), 4, 42))
+    batch = collate_together(params, rows, read_meta())
+    assert (len(batch["input_ids"]), "attention_mask" in batch) == (1, False)
 
 
 @pytest.mark.usefixtures("tokens")
