@@ -53,7 +53,8 @@ def sanity_check(
     steps: at most so many on one batch.
 
     Everything is left as it was found: weights, gradients, buffers, modes, hooks, optimizer,
-    schedulers and generators that the functions can reach; `state_before` equals `state_after`.
+    schedulers and generators that the functions can reach; `state_before` equals `state_after`, and
+    `report.restored` says so.
     Raises UserError where there is nothing to examine: no batch, no parameter, an iterator.
     """
     if not isinstance(model, nn.Module):
@@ -90,7 +91,6 @@ def sanity_check(
     finally:
         restore()
     after = world.digest()
-    assert before == after, "the sanity check changed what it examined"
     return SanityReport(
         checks=judged(examination.measured, seed),
         figures=examination.figures,

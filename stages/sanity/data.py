@@ -15,7 +15,7 @@ import torch
 from .subject import IGNORE_INDEX, Batch, Task, input_of, is_integer, labels_of
 
 LONG_ENOUGH = 8
-"""Token rows shorter than this repeat by chance."""
+"""Rows with fewer numbers or tokens than this repeat by chance."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Rows:
 class DataAudit:
     """Counts and shares over the batches that were read.
 
-    Every list names what was found; a share is of rows.
+    Every list names what was found; a share is of rows. duplicates: those that repeat one row.
     """
 
     rows: int = 0
@@ -98,9 +98,10 @@ def audit_data(
     if labels:
         _audit_labels(found, labels, task, classes)
     numbers = inputs[0].is_floating_point()
-    long = numbers or (inputs[0].ndim > 1 and inputs[0].shape[1] >= LONG_ENOUGH)
+    long = inputs[0][0].numel() >= LONG_ENOUGH
     if long and rows.digests:
-        found.duplicates = 1 - len(set(rows.digests)) / len(rows.digests)
+        ((_, most),) = Counter(rows.digests).most_common(1)
+        found.duplicates = (most - 1) / len(rows.digests)
         found.conflicts = conflicting_share(rows)
     if task in ("classification", "binary") and rows.labels and None not in rows.labels:
         found.sorted_labels = comes_sorted(rows)

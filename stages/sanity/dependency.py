@@ -136,18 +136,37 @@ def _depends_on_order(
     return bool((change[unlike] > tolerance * 0.1).any())
 
 
-def output_range(subject: Subject, batch: Batch) -> tuple[float, float, float]:
-    """(lowest, highest output for the inputs and far larger ones, share of outputs that are 0)."""
+@dataclass(frozen=True)
+class OutputRange:
+    """low, high: of outputs, for the inputs and far larger ones; zeros: share that is exactly 0.
+
+    at_bounds: share of outputs for far larger inputs that are all but -1, 0 or 1.
+    """
+
+    low: float
+    high: float
+    zeros: float
+    at_bounds: float
+
+
+def output_range(subject: Subject, batch: Batch) -> OutputRange:
+    """In evaluation mode; the caller restores the mode."""
     subject.model.eval()
     own = subject.logits(batch).double()
-    seen = [own]
+    far = torch.zeros(0).double()
     given = input_of(batch)
     if given is not None and given.is_floating_point():
-        seen += [
-            subject.logits(with_input(batch, partial(_scaled, f))).double() for f in (100.0, -100.0)
-        ]
-    every = torch.cat([one.flatten() for one in seen])
-    return float(every.min()), float(every.max()), float((own == 0).double().mean())
+        factors = (1000.0, -1000.0)
+        scaled = [subject.logits(with_input(batch, partial(_scaled, f))) for f in factors]
+        far = torch.cat([one.double().flatten() for one in scaled])
+    every = torch.cat([own.flatten(), far])
+    near = (far - far.round()).abs() < 1e-3
+    return OutputRange(
+        float(every.min()),
+        float(every.max()),
+        float((own == 0).double().mean()),
+        float((near & (far.abs() < 1.5)).double().mean()) if len(far) else 0.0,
+    )
 
 
 def _superposition_error(subject: Subject, batch: Batch, given: torch.Tensor) -> float:

@@ -12,6 +12,7 @@ from ..config.errors import UserError
 from ..verdict.judging import Measured
 from . import judging
 from .data import (
+    LONG_ENOUGH,
     DataAudit,
     audit_data,
     collect_rows,
@@ -59,7 +60,10 @@ from .targets import TargetProbe, run_target_probe
 MOST_BATCHES, MOST_ROWS = 128, 4096
 OBSERVED_STEPS = 12
 OWN_RATE = 1e-3
+KNOWS = 0.9
+"""Share of ln K below which a model's loss shows that it has learned before."""
 BLANK_STEPS = 50
+"""Steps on zeroed inputs."""
 MOSTLY = 0.3
 """Share of frozen weights from which on a batch need not be learned by heart."""
 FEW_LABELS = 200
@@ -204,6 +208,12 @@ class Examination:
             return
         share = self.figures.initial_loss / uniform
         self.share = share
+        if "weights_loaded" in self.measured and (
+            share < KNOWS or self.coverage.frozen_share > MOSTLY
+        ):
+            self.measured["weights_loaded"] = Measured(
+                0.0, note="it knows more than a random one, or its body is frozen"
+            )
         note = f"initial loss {self.figures.initial_loss:.4g}, ln K {uniform:.4g}"
         if not self.pretrained:
             self.measured["initial_loss"] = Measured(share, size_of(self.batch), note)
@@ -322,14 +332,15 @@ class Examination:
         if labels is None or self.kind not in ("classification", "regression"):
             return
         with self.world.undone():
-            low, high, zeros = output_range(self.subject, self.batch)
+            outputs = output_range(self.subject, self.batch)
         targets = None
         if self.kind == "regression":
-            targets = tuple(
-                torch.quantile(labels.double(), torch.tensor([0.05, 0.95]).double()).tolist()
-            )
+            low, high = torch.quantile(
+                labels.double(), torch.tensor([0.05, 0.95]).double()
+            ).tolist()
+            targets = (low, high)
         if self.probe is None or self.probe.outputs == "logits":
-            self.measured["output_activation"] = judging.judge_range(low, high, zeros, targets)
+            self.measured["output_activation"] = judging.judge_range(outputs, targets)
 
     def _memorise(self) -> None:
         shift = self._assumed_shift()
@@ -405,7 +416,7 @@ class Examination:
         given = input_of(self.batch)
         if not self.val_batches or given is None:
             return
-        if given.is_floating_point() or (given.ndim > 1 and given.shape[1] >= 8):
+        if given[0].numel() >= LONG_ENOUGH:
             shared, within = overlap(collect_rows(self.batches), collect_rows(self.val_batches))
             if not self.audit.constant:
                 self.measured["train_val_overlap"] = Measured(

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..verdict.judging import Measured
 from .data import DataAudit
-from .dependency import Dependency
+from .dependency import Dependency, OutputRange
 from .evaluation import Evaluation
 from .limits import LIMITS
 from .memorising import Memorised
@@ -389,7 +389,7 @@ def judge_evaluation(seen: Evaluation, matters: bool, mode_kept: bool | None) ->
     if mode_kept is not None:
         found["mode_restored"] = flag(not mode_kept)
     size = max(abs(seen.value), 1.0)
-    differs = not abs(seen.value - seen.again) <= 1e-6 * size
+    differs = not abs(seen.value - seen.again) <= 1e-4 * size
     found["eval_same_twice"] = flag(differs, f"{seen.value:.6g} and {seen.again:.6g}")
     if seen.whole is not None and not differs:
         error = abs(seen.value - seen.whole) / max(abs(seen.whole), 1e-3)
@@ -436,16 +436,13 @@ def enough(adapted: bool) -> float:
     return LIMITS["sanity.min_learned_adapted" if adapted else "sanity.min_learned"]
 
 
-def judge_range(
-    low: float, high: float, zeros: float, targets: tuple[float, float] | None
-) -> Measured:
-    """low, high: of outputs for inputs of any size; zeros: share of outputs that are exactly 0.
-
-    targets: what regression is to reach; None for classes.
-    """
+def judge_range(outputs: OutputRange, targets: tuple[float, float] | None) -> Measured:
+    """targets: what regression is to reach; None for classes."""
+    low, high, zeros = outputs.low, outputs.high, outputs.zeros
     if targets is None:
         return flag(low == 0 and zeros > 0.1, f"{zeros:.0%} of the outputs are 0")
-    bounds = next(((a, b) for a, b in ((0.0, 1.0), (-1.0, 1.0)) if low >= a and high <= b), None)
+    within = ((a, b) for a, b in ((0.0, 1.0), (-1.0, 1.0)) if low >= a and high <= b)
+    bounds = next(within, None) if outputs.at_bounds > 0.5 else None
     if bounds is None and low >= 0 and zeros > 0.1:
         bounds = (0.0, math.inf)
     wrong = bounds is not None and (targets[0] < bounds[0] - 0.05 or targets[1] > bounds[1] + 0.05)

@@ -32,11 +32,11 @@ LIMITS: dict[str, float] = {
     # a pretrained language model must start well below ln K
     "sanity.max_pretrained_share": 0.9,
     "sanity.max_untouched": 0.5,
-    # half of what can be learned of one batch, at the user's rate or at the harness's own
-    "sanity.min_learned": 0.5,
+    # a quarter of what can be learned of one batch, at the user's rate or at the harness's own
+    "sanity.min_learned": 0.25,
     # where most weights are frozen: adapters and heads cannot learn all by heart
     "sanity.min_learned_adapted": 0.1,
-    "sanity.min_progress": 0.05,
+    "sanity.min_progress": 0.02,
     "sanity.max_blanked_ratio": 0.9,
     # betas: decay rates below 0.9 or means over more than 100 steps are not in use; eps 1e-8 is
     # the default, and 1e-3 the largest in common use
@@ -58,13 +58,13 @@ LIMITS: dict[str, float] = {
     "sanity.max_saturated": 0.5,
     # healthy runs learn with updates of 1e-6 to 1 of the weights
     "sanity.min_update_ratio": 1e-6,
-    "sanity.max_update_ratio": 1.0,
+    "sanity.max_update_ratio": 3.0,
     "sanity.max_clip_excess": 100.0,
     "sanity.max_rate_collapse": 0.05,
     "sanity.max_gradient_norm": 1000.0,
     "sanity.min_gradient_share": 1e-6,
     # a gain of a pure bfloat16 model changes in 0 to 43 % of its elements, in float32 in all
     "sanity.min_changed_share": 0.9,
-    "sanity.max_metric_error": 1e-4,
+    "sanity.max_metric_error": 5e-4,
     "sanity.min_superposition_error": 1e-4,
 }

@@ -49,6 +49,11 @@ class SanityReport:
         return not self.failed
 
     @property
+    def restored(self) -> bool:
+        """Is everything that the functions can reach as it was found?"""
+        return self.state_before == self.state_after
+
+    @property
     def causes(self) -> list[str]:
         """One sentence for each check that fails, the most likely cause first."""
         failed = {check.id: check for check in self.checks if check.status == "fail"}
@@ -82,6 +87,11 @@ class SanityReport:
             if check.status == "not_judged":
                 reasons.setdefault(check.message, []).append(check.id)
         lines += [f"  {', '.join(ids)}: {reason}" for reason, ids in reasons.items()]
+        if not self.restored:
+            lines += [
+                "",
+                "something that was examined is not as it was found: do not train with it",
+            ]
         for rank, cause in enumerate(self.causes, start=1):
             lines.append(f"cause {rank}: {cause}")
         for check in self.checks:

@@ -15,6 +15,9 @@ from .settings import MATRICES
 from .subject import Batch, Subject
 from .watching import StepRecord, StepWatch
 
+ROUNDING = 1e-6
+"""A step this small against the weights may be lost in float32 without anything being wrong."""
+
 
 @dataclass
 class Run:
@@ -55,9 +58,10 @@ def run_steps(subject: Subject, batches: Sequence[Batch], optimizer: Optimizer, 
     run.trainable = list(watch.parameters)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     touched: dict[str, torch.Tensor] = {}
+    largest: dict[str, float] = {}
     sizes: list[dict[str, float]] = []
     states: list[torch.Tensor] = []
-    at_first = torch.get_rng_state()
+    at_first, bad_activation = torch.get_rng_state(), None
     run.matrices = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, MATRICES)}
     run.gains = [
         n
@@ -75,21 +79,25 @@ def run_steps(subject: Subject, batches: Sequence[Batch], optimizer: Optimizer, 
         states.append(torch.get_rng_state())
         if step == 0:
             run.saturated = _saturated(activations)
-            run.first_bad = _first_bad_activation(activations)
+            bad_activation = _first_bad_activation(activations)
             run.gradient_norms = {n: float(g.norm()) for n, g in seen.items()}
         for name, gradient in seen.items():
-            if run.first_bad is None and not bool(gradient.isfinite().all()):
-                run.first_bad = f"the gradient of {name}, step {step}"
+            if run.first_bad is None and not record.scaled and not _is_finite(gradient):
+                run.first_bad = bad_activation or f"the gradient of {name}, step {step}"
             nonzero = gradient != 0
             run.arrived.add(name)
+            largest[name] = max(largest.get(name, 0.0), float(gradient.abs().max()))
             touched[name] = touched[name] | nonzero if name in touched else nonzero
         run.records.append(record)
         sizes.append(_ratios(at_start, watch.parameters))
         if run.first_bad is None and not math.isfinite(record.loss) and record.forwards:
-            run.first_bad = f"the loss of step {step}" if math.isinf(record.loss) else None
+            run.first_bad = bad_activation or (
+                f"the loss of step {step}" if math.isinf(record.loss) else None
+            )
         if run.first_bad is not None:
             break
-    _compare(run, model, before, touched)
+    highest = max((rate for r in run.records for rate in r.learning_rates), default=0.0)
+    _compare(run, model, before, touched, {n: highest * size for n, size in largest.items()})
     moving = [one for one in sizes if one]
     if moving:
         run.update_ratios = {n: max(one.get(n, 0.0) for one in moving) for n in moving[0]}
@@ -136,6 +144,7 @@ def _compare(
     model: nn.Module,
     before: dict[str, torch.Tensor],
     touched: dict[str, torch.Tensor],
+    expected: dict[str, float],
 ) -> None:
     for name, parameter in model.named_parameters():
         old, now = before[name], parameter.detach()
@@ -150,7 +159,8 @@ def _compare(
         if gradient is None or not bool(gradient.any()):
             run.no_gradient.append(name)
             continue
-        if bool(same.all()):
+        too_small = expected[name] < ROUNDING * float(old.abs().max())
+        if bool(same.all()) and not too_small:
             run.unchanged.append(name)
         run.changed_share[name] = float((~same)[gradient].float().mean())
     for name, module in model.named_modules():
@@ -176,6 +186,10 @@ def _dead_units(model: nn.Module, touched: dict[str, torch.Tensor]) -> dict[str,
 
 def _saturated(activations: dict[str, ActivationRecord]) -> dict[str, float]:
     return {n: a.saturated for n, a in activations.items() if a.saturated is not None}
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return bool(tensor.isfinite().all())
 
 
 def _first_bad_activation(activations: dict[str, ActivationRecord]) -> str | None:

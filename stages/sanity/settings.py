@@ -54,9 +54,11 @@ def find_coverage(
         found.frozen_undeclared = _unexpected(model, undeclared, pretrained, bool(declared))
     else:
         base = [n for n in named if "lora_" not in n and named[n].ndim >= 2]
-        trains = [n for n in base if named[n].requires_grad]
-        found.base_trains = len(trains) > len(base) / 2
-    found.trained_though_declared = [n for n in declared if named[n].requires_grad]
+        found.base_trains = sum(named[n].requires_grad for n in base) > len(base) / 2
+    meant = [n for n in declared if "lora_" not in n]
+    trains = [n for n in meant if named[n].requires_grad]
+    # a prefix may take in a head that trains: what is meant is its larger part
+    found.trained_though_declared = trains if len(trains) > len(meant) / 2 else []
     found.untied = _untied(model)
     return found
 
@@ -77,7 +79,7 @@ def declared_names(model: nn.Module, intended_frozen: Iterable[Any]) -> list[str
         return (
             fnmatch.fnmatchcase(name, text)
             or name == plain
-            or name.startswith(f"{plain}.")
+            or name.startswith(plain)
             or f".{plain}." in f".{name}"
         )
 

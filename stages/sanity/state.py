@@ -8,6 +8,7 @@ and put back in place after it: tensors keep their identity.
 import copy
 import random
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,7 @@ class World:
             *(_keep_generator(one) for one in self.found.generators),
             *(_keep_numpy(one) for one in self.found.numpy_generators),
             *(_keep_attributes(one) for one in self.found.objects),
+            *(_keep_array(one) for one in self.found.arrays),
             *(_keep_container(one) for one in self.found.containers),
             *(_keep_cell(one) for one in self.found.cells),
             *(_keep_globals(*one) for one in self.found.globals),
@@ -151,6 +153,7 @@ class _Reachable:
         self.numpy_generators: list[Any] = []
         self.objects: list[Any] = []
         self.containers: list[Any] = []
+        self.arrays: list[Any] = []
         self.cells: list[Any] = []
         self.globals: list[tuple[dict[str, Any], str]] = []
         self._seen: set[int] = set()
@@ -187,11 +190,14 @@ class _Reachable:
                         self._visit_object(sampler, deeper)
             case torch.utils.data.Dataset():
                 pass
-            case dict() | list():
+            case dict() | list() | set() | deque():
                 if len(one) < LARGE:
                     self.containers.append(one)
                     for item in list(one.values() if isinstance(one, dict) else one):
                         self.visit(item, deeper)
+            case np.ndarray():
+                if one.size < LARGE and one.flags.writeable:
+                    self.arrays.append(one)
             case tuple():
                 for item in one[:LARGE]:
                     self.visit(item, deeper)
@@ -376,11 +382,20 @@ def _keep_attributes(one: Any) -> Callable[[], None]:
 
 
 def _keep_container(one: Any) -> Callable[[], None]:
-    content = list(one) if isinstance(one, list) else dict(one)
+    content = one.copy()
 
     def restore() -> None:
         one.clear()
-        one.extend(content) if isinstance(one, list) else one.update(content)
+        (one.update if isinstance(one, dict | set) else one.extend)(content)
+
+    return restore
+
+
+def _keep_array(one: Any) -> Callable[[], None]:
+    content = one.copy()
+
+    def restore() -> None:
+        one[...] = content
 
     return restore
 

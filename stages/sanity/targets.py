@@ -47,13 +47,16 @@ SILENT = 1e-7
 
 @dataclass(frozen=True)
 class Captured:
-    """One training step: logits as the loss saw them, their gradient, rows of each model call."""
+    """One training step: logits as the loss saw them, and their gradient.
 
-    own: torch.Tensor
+    calls: rows of each call of the model; given: what it was given, all calls together, None where
+    that has no rows.
+    """
+
     logits: torch.Tensor
     gradient: torch.Tensor
     calls: list[int]
-    scale: float
+    given: torch.Tensor | None
 
 
 @dataclass
@@ -117,12 +120,11 @@ def find_site(subject: Subject, batch: Batch) -> nn.Module:
 @contextmanager
 def replaced_logits(
     site: nn.Module, make: Callable[[torch.Tensor], torch.Tensor]
-) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], dict[int, torch.Tensor]]]:
+) -> Iterator[tuple[list[torch.Tensor], dict[int, torch.Tensor]]]:
     """While open, what `site` returns is `make(logits)`; gradients flow through unchanged.
 
-    Yields, by call: the model's own logits, what took their place, and its gradient.
+    Yields, by call: what took the place of the model's own logits, and its gradient.
     """
-    own: list[torch.Tensor] = []
     seen: list[torch.Tensor] = []
     gradients: dict[int, torch.Tensor] = {}
 
@@ -132,7 +134,6 @@ def replaced_logits(
             moved = make(logits.detach()).to(logits.dtype) - logits
         replaced = logits + moved.detach()
         call = len(seen)
-        own.append(logits.detach())
         seen.append(replaced.detach())
         if replaced.requires_grad:
 
@@ -146,7 +147,7 @@ def replaced_logits(
 
     handle = site.register_forward_hook(hook)
     try:
-        yield own, seen, gradients
+        yield seen, gradients
     finally:
         handle.remove()
 
@@ -160,22 +161,49 @@ def capture(
     scale_of: Callable[[], float],
 ) -> Captured | None:
     """One training step with made-up logits; None where no gradient reaches them."""
-    with replaced_logits(site, make) as (own, seen, gradients):
-        scale = scale_of()
-        subject.step(batch, optimizer)
+    given: list[torch.Tensor] = []
+
+    def saw(module: nn.Module, inputs: Any, named: Any) -> None:
+        tensors = [v for v in (*inputs, *named.values()) if isinstance(v, torch.Tensor)]
+        given.extend(one.detach().clone() for one in tensors[:1])
+
+    handle = subject.model.register_forward_pre_hook(saw, with_kwargs=True)
+    try:
+        with replaced_logits(site, make) as (seen, gradients):
+            scale = scale_of()
+            subject.step(batch, optimizer)
+    finally:
+        handle.remove()
     if not gradients:
         return None
     used = sorted(gradients)
     shapes = {tuple(seen[call].shape[1:]) for call in used}
     if len(shapes) > 1:
         return None
+    together = len(given) == len(seen) and len({one.shape[1:] for one in given}) == 1
     return Captured(
-        torch.cat([own[call] for call in used]).double(),
         torch.cat([seen[call] for call in used]).double(),
         torch.cat([gradients[call] for call in used]).double() / scale,
         [len(seen[call]) for call in used],
-        scale,
+        torch.cat([given[call] for call in used]) if together else None,
     )
+
+
+def row_order(batch: Batch, given: torch.Tensor | None) -> torch.Tensor | None:
+    """Which rows of the batch the model was given, in its order: int64; None where unknown.
+
+    A step may deal rows to its micro-batches in any way; rows that it changes are not found.
+    """
+    rows = input_of(batch)
+    if rows is None or given is None or given.shape[1:] != rows.shape[1:]:
+        return None
+    known: dict[bytes, int] = {}
+    for number, row in enumerate(rows.detach().cpu()):
+        known.setdefault(row.contiguous().numpy().tobytes(), number)
+    if len(known) < len(rows) or given.dtype != rows.dtype:
+        return None
+    found = [known.get(row.contiguous().numpy().tobytes()) for row in given.cpu()]
+    return None if None in found else torch.tensor(found)
 
 
 def output_kind(own: torch.Tensor, task: Task, class_axis: int = -1) -> str:
@@ -244,17 +272,23 @@ def run_target_probe(
     probe.finite = bool(captured.gradient.isfinite().all())
     if probe.rows_used > 1.001 or not probe.finite:
         return probe
-    kept = sum(captured.calls)
-    placed = _place(captured, labels[:kept], task, num_classes)
+    order = row_order(batch, captured.given)
+    in_order = torch.arange(len(captured.logits))
+    if order is not None and len(order) == len(in_order) and len(captured.logits) <= len(labels):
+        used = labels[order.to(labels.device)]
+    else:
+        order, used = in_order, labels[: sum(captured.calls)]
+    placed = _place(captured, used, task, num_classes)
     if placed is None:
         return probe
     z, g, side = placed
     if task in ("regression", "binary", "multilabel"):
-        read_single(probe, z[:, 0], g[:, 0], side, labels[:kept], task)
+        read_single(probe, z[:, 0], g[:, 0], side, used, task)
     else:
-        read_classes(probe, z, g, side, labels[:kept], batch, task)
+        read_classes(probe, z, g, side, used, batch, task)
         read_calls(probe, g, side, captured.calls)
-    probe.local = is_local(subject, site, batch, optimizer, task, make, captured, undone, scale_of)
+    if torch.equal(order, in_order):
+        probe.local = is_local(subject, site, batch, optimizer, task, captured, undone, scale_of)
     return probe
 
 
@@ -693,7 +727,6 @@ def is_local(
     batch: Batch,
     optimizer: Optimizer,
     task: Task,
-    make: Callable[[torch.Tensor], torch.Tensor],
     captured: Captured,
     undone: Callable[[], Any],
     scale_of: Callable[[], float],

@@ -15,6 +15,7 @@ from stages.sanity import sanity_check
 from stages.sanity.limits import LIMITS
 from stages.verdict.rules.sanity import CAUSES, RULES
 
+from ..conftest import ROOT
 from . import faults, healthy
 from .scripts import of_points, run
 
@@ -108,6 +109,17 @@ def test_a_schedule_a_generator_and_counters_of_the_script_are_put_back() -> Non
     assert optimizer.param_groups[0]["lr"] == rate
     now = script.model.parameters()
     assert all(torch.equal(a, b) for a, b in zip(kept, now, strict=True))
+
+
+def test_the_readme_shows_a_script_that_passes() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = (one for one in readme.split("```python\n")[1:] if "sanity_check(" in one)
+    script = block.partition("```")[0].replace("from holdshort.", "from stages.")
+    torch.manual_seed(0)
+    shown: dict[str, Any] = {}
+    exec(script, shown)
+    assert shown["report"].passed
+    assert shown["report"].restored
 
 
 def test_an_iterator_is_refused_in_one_sentence() -> None:
