@@ -208,6 +208,8 @@ class GradientGate:
     max_clip_excess: Positive
     max_dead_fraction: Fraction
     max_saturated_fraction: Fraction
+    max_target_weight_error: Positive
+    min_changed_fraction: Fraction
 
     def __post_init__(self) -> None:
         for low, high in (("min_norm", "max_norm"), ("min_update_ratio", "max_update_ratio")):
