@@ -250,6 +250,7 @@ class Train:
     num_train_epochs: Positive
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
+    max_tokens_per_batch: Count | None
     gradient_accumulation_steps: Count
     group_by_length: bool
     packing: bool

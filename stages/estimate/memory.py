@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..config.schema import HubModel, Model, Params
+from ..training.order import tokens_per_micro_batch
 from .architecture import Architecture, Linear
 
 FLOAT32 = 4
@@ -69,7 +70,7 @@ def estimate_memory(
 ) -> dict[str, int]:
     """Bytes at the peak, by kind; without an architecture only what parameters decide.
 
-    Every row is taken to have data.max_length tokens.
+    Every row is taken to have data.max_length tokens, and every micro-batch to be full.
     """
     size = precision_of(params)
     adapted = has_adapter(params.model)
@@ -83,8 +84,7 @@ def estimate_memory(
         "optimizer": 2 * parameters.trainable * size.trained,
     }
     if architecture:
-        rows = params.train.per_device_train_batch_size
-        tokens = rows * params.data.max_length
+        tokens = tokens_per_micro_batch(params.train, params.data.max_length)
         found["activations"] = round(activations(params, architecture) * tokens)
         found["activations"] += weight_copies(params, parameters, architecture)
         found["logits"] = tokens * architecture.vocabulary * logits_size(size)

@@ -490,11 +490,22 @@ def test_every_declared_key_exists(project: Path) -> None:
 def test_packed_rows_with_flash_attention_come_one_at_a_time() -> None:
     model = hub_tree("0" * 40, attn_implementation="flash_attention_2")
     values = {"model": model, "train__packing": True}
-    assert refusal(params_tree(**values, train__per_device_train_batch_size=2)) == (
-        "params.yaml: 'train.per_device_train_batch_size' is 2, but flash_attention_2 tells packed "
-        "documents apart in batches of one row only; set it to 1 (and raise "
-        "train.gradient_accumulation_steps), or model.attn_implementation to sdpa"
+    sentence = (
+        "params.yaml: 'train.packing' is true, but flash_attention_2 tells packed documents apart "
+        "in batches of one row only; set train.per_device_train_batch_size to 1 and "
+        "train.max_tokens_per_batch to null, or model.attn_implementation to sdpa"
     )
-    make_params(**values, train__per_device_train_batch_size=1)
-    model = hub_tree("0" * 40, attn_implementation="sdpa")
-    make_params(model=model, train__packing=True, train__per_device_train_batch_size=2)
+    one = {**values, "train__per_device_train_batch_size": 1}
+    assert refusal(params_tree(**values, train__per_device_train_batch_size=2)) == sentence
+    assert refusal(params_tree(**one, train__max_tokens_per_batch=64)) == sentence
+    make_params(**one)
+    values["model"] = hub_tree("0" * 40, attn_implementation="sdpa")
+    make_params(**values, train__per_device_train_batch_size=2)
+
+
+def test_a_micro_batch_holds_any_row() -> None:
+    assert refusal(params_tree(train__max_tokens_per_batch=63)) == (
+        "params.yaml: 'train.max_tokens_per_batch' is 63, but a row may have 64 tokens "
+        "(data.max_length); raise it, or lower data.max_length"
+    )
+    make_params(train__max_tokens_per_batch=64)
