@@ -227,6 +227,11 @@ def parse_params(tree: Mapping[str, Any]) -> Params:
             f"{PARAMS_FILE}: 'run.precision' is fp16, whose scaler does not see the overflow of "
             "other ranks' shards (train.distributed is fsdp2); use bf16, or ddp"
         )
+    if params.train.optim != "adamw_torch" and params.run.device != "cuda":
+        raise UserError(
+            f"{PARAMS_FILE}: 'train.optim' is {params.train.optim}, which needs a GPU; compose "
+            "with run=cuda, or use adamw_torch"
+        )
     _refuse_batches(params)
     limit = getattr(params.model, "max_length", None)
     if limit is not None and params.data.max_length > limit:

@@ -198,6 +198,7 @@ def adapter_training_config(
             "max_length": params.data.max_length,
             "weight_decay": train.weight_decay,
             "max_grad_norm": train.max_grad_norm,
+            "optim": train.optim,
             "optimizer": asdict(train.optimizer),
             "gradient_checkpointing": train.gradient_checkpointing,
             "precision": run.precision,

@@ -86,6 +86,7 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
         params.train.optimizer,
         learning_rate=params.gates.overfit.learning_rate,
         weight_decay=0.0,
+        kind=params.train.optim,
     )
     return Trainer(
         model=model,

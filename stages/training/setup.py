@@ -113,6 +113,7 @@ def build_trainer(
         train.optimizer,
         learning_rate=train.learning_rate,
         weight_decay=train.weight_decay,
+        kind=train.optim,
     )
     return Trainer(
         model=model,

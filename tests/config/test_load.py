@@ -267,6 +267,7 @@ def test_no_number_may_be_infinite_or_nan(value: float) -> None:
         ("data.truncation", ("drop", "keep_start")),
         ("labels.turns", ("all", "last")),
         ("train.lr_scheduler_type", ("cosine", "linear", "constant_with_warmup")),
+        ("train.optim", ("adamw_torch", "adamw_bnb_8bit", "paged_adamw_8bit")),
         ("run.device", ("cpu", "cuda")),
         ("run.precision", ("fp32", "bf16", "fp16")),
     ],
@@ -509,3 +510,16 @@ def test_a_micro_batch_holds_any_row() -> None:
         "(data.max_length); raise it, or lower data.max_length"
     )
     make_params(train__max_tokens_per_batch=64)
+
+
+def test_moments_in_8_bits_need_a_gpu_and_whole_state() -> None:
+    assert refusal(params_tree(train__optim="adamw_bnb_8bit")) == (
+        "params.yaml: 'train.optim' is adamw_bnb_8bit, which needs a GPU; compose with run=cuda, "
+        "or use adamw_torch"
+    )
+    sharded = {"train__num_processes": 2, "train__distributed": "fsdp2", "run__device": "cuda"}
+    assert refusal(params_tree(train__optim="paged_adamw_8bit", **sharded)) == (
+        "params.yaml: train.optim is paged_adamw_8bit, whose state cannot be sharded "
+        "(train.distributed is fsdp2); use adamw_torch, or ddp"
+    )
+    make_params(train__optim="paged_adamw_8bit", run__device="cuda")
