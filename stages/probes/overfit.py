@@ -5,26 +5,23 @@ If it cannot, something between data and optimizer is broken, and no amount of t
 at a fine-tuning rate this would be a test of the rate.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from ..chat.collator import Batch
-from ..chat.token_store import TokenMeta, TokenRow, TokenStore, read_meta
+from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config import Params, UserError, load_params
 from ..config.fresh_process import in_fresh_processes
 from ..models.build import build_model, is_pretrained, prepare_for_training, without_dropout
-from ..training.batches import collate_packs
 from ..training.determinism import make_deterministic, seed_everything
 from ..training.evaluation import mean_loss, to_device
 from ..training.optimizer import build_optimizer
-from ..training.packing import pack_by_length
 from ..training.schedule import constant_schedule
 from ..training.setup import (
     Trainer,
-    hooked_collator,
+    collate_together,
     hooked_loss,
     hooked_step,
     make_autocast,
@@ -93,6 +90,7 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
         params.train.optimizer,
         learning_rate=params.gates.overfit.learning_rate,
         weight_decay=0.0,
+        kind=params.train.optim,
     )
     return Trainer(
         model=model,
@@ -104,17 +102,6 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
         autocast=make_autocast(params.run),
         scaler=make_scaler(params.run),
     )
-
-
-def collate_together(params: Params, rows: Sequence[TokenRow], meta: TokenMeta) -> Batch:
-    """All rows in one batch, packed as those of the training are."""
-    packs = [[row] for row in rows]
-    if params.train.packing:
-        lengths = np.array([len(row.input_ids) for row in rows])
-        packed = pack_by_length(lengths, meta.max_length)
-        packs = [[rows[number] for number in packed[pack]] for pack in range(len(packed))]
-    collator = hooked_collator(params.data)
-    return collate_packs(packs, collator, meta.pad_token_id, packing=params.train.packing)
 
 
 def run_overfit(

@@ -18,13 +18,13 @@ from stages.probes.overfit import (
     blank_inputs,
     build_overfit_trainer,
     choose_rows,
-    collate_together,
     replay_in_fresh_processes,
     run_overfit,
 )
 from stages.probes.stop_row import StopRow
 from stages.training.determinism import seed_everything
 from stages.training.loss import causal_lm_loss
+from stages.training.setup import collate_together
 from stages.training.step import train_step
 from stages.verdict.judging import judge_all
 from stages.verdict.rules.overfit_gate import RULES

@@ -56,9 +56,10 @@ RULES = (
     ),
     Rule(
         "sees_others",
-        "no output depends on another row",
+        "no output depends on another row, or on another document of its row",
         "zero",
-        "look for a reduction or a view over the batch",
+        "look for a reduction or a view over the batch; in packed rows, reset attention and all "
+        "state where positions restart, or set train.packing to false",
         unit="outputs",
     ),
     Rule(
@@ -176,14 +177,6 @@ RULES = (
         unit="parameters",
     ),
     Rule(
-        "documents_leak",
-        "no document of a packed row sees another",
-        "zero",
-        "set train.packing to false, or use a model that resets all its state where position ids "
-        "restart and there is no attention mask",
-        unit="documents",
-    ),
-    Rule(
         "median_norm",
         "the gradient norm before clipping is healthy (median over the steps)",
         "between",
@@ -294,7 +287,7 @@ CAUSES = (
         "their number, multiplied by a factor, or smoothed",
     ),
     ({"sees_future"}, "the model sees the tokens that it shall predict: its mask is not causal"),
-    ({"sees_others"}, "rows see each other: an operation mixes them"),
+    ({"sees_others"}, "rows or documents see each other: an operation mixes them"),
     ({"optimizer_calls_missing", "unchanged"}, "the training step never calls the optimizer"),
     ({"learning_rate_error", "unchanged"}, "the schedule stays at 0: nothing is ever learned"),
     ({"learning_rate_error"}, "the schedule is stepped too often, too seldom or not at all"),
@@ -304,10 +297,6 @@ CAUSES = (
     ({"optimizer_calls_missing"}, "the optimizer is not called once a step: once a micro-batch?"),
     ({"not_in_optimizer"}, "the optimizer was built before parameters were added or replaced"),
     ({"reentrant_over_frozen", "without_gradient", "unchanged"}, REENTRANT),
-    (
-        {"documents_leak"},
-        "the model reads a packed row as one text: each document is learned behind strangers",
-    ),
     ({"loss_unscaled"}, "float16 without a scaled loss: small gradients become 0"),
     ({"reentrant_over_frozen"}, REENTRANT),
     ({"without_gradient", "unchanged"}, CUT),
