@@ -159,7 +159,6 @@ def measure(
             [n for n, share in probe.changed.items() if not share], len(probe.changed)
         ),
         "frozen_changed": names(probe.frozen_changed, len(probe.frozen)),
-        "documents_leak": names(list(probe.documents.leaking), probe.documents.looked_at),
         "median_norm": Measured(median(norms), steps),
         "smallest_norm": Measured(min(norms), steps, f"at step {norms.index(min(norms))}"),
         "largest_norm": Measured(norms[highest], steps, f"at step {highest}"),

@@ -252,7 +252,7 @@ def _two_rows(params: Params) -> str | None:
 
 
 LEAK = "the model sees the tokens that it shall predict"
-MIXED = "rows see each other"
+MIXED = "rows or documents see each other"
 CUT = "the graph is cut"
 FROZEN = "parameters are frozen that nobody declared frozen"
 UNDEFINED = "a number overflows or is undefined"
@@ -264,8 +264,8 @@ FAULTS = (
     _fault(
         "documents_as_one_text",
         (28, 29),
-        ("documents_leak",),
-        "the model reads a packed row as one text",
+        ("sees_others",),
+        MIXED,
         _positions(lambda counted: counted),
         _packed,
     ),

@@ -47,9 +47,7 @@ def _values(
     return Fault(name, "params", numbers, gate, checks, cause, plant, applies, missed=missed)
 
 
-def _without_last(
-    build: BuildOptimizer, model: nn.Module, params: Any, **rates: float
-) -> Optimizer:
+def _without_last(build: BuildOptimizer, model: nn.Module, params: Any, **rates: Any) -> Optimizer:
     """The last trainable matrix, the head of most models, stays outside."""
     last = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2][-1]
     last.requires_grad_(False)
@@ -59,26 +57,21 @@ def _without_last(
         last.requires_grad_(True)
 
 
-def _of_a_copy(build: BuildOptimizer, model: nn.Module, params: Any, **rates: float) -> Optimizer:
+def _of_a_copy(build: BuildOptimizer, model: nn.Module, params: Any, **rates: Any) -> Optimizer:
     """As if the model had been cast or wrapped after its optimizer was built."""
     return build(copy.deepcopy(model), params, **rates)
 
 
 def _rate_times(factor: float) -> Change:
     def change(
-        build: BuildOptimizer,
-        model: nn.Module,
-        params: Any,
-        *,
-        learning_rate: float,
-        weight_decay: float,
+        build: BuildOptimizer, model: nn.Module, params: Any, *, learning_rate: float, **rates: Any
     ) -> Optimizer:
-        return build(model, params, learning_rate=factor * learning_rate, weight_decay=weight_decay)
+        return build(model, params, learning_rate=factor * learning_rate, **rates)
 
     return change
 
 
-def _decay_all(build: BuildOptimizer, model: nn.Module, params: Any, **rates: float) -> Optimizer:
+def _decay_all(build: BuildOptimizer, model: nn.Module, params: Any, **rates: Any) -> Optimizer:
     optimizer = build(model, params, **rates)
     for group in optimizer.param_groups:
         group["weight_decay"] = rates["weight_decay"]

@@ -84,7 +84,7 @@ def observe_overfit(params: Params, parts: Parts, *, twice: bool = False) -> See
     measured = overfit_gate.measure(run, blanked, again, other, pretrained=pretrained)
     if not twice:
         measured = {name: one for name, one in measured.items() if name not in RERUNS}
-    return Seen("overfit_gate", measured, overfit_rules.CAUSES)
+    return Seen("overfit_gate", measured, overfit_rules.causes_of(run.initial.guesses_evenly))
 
 
 def observe_gradients(params: Params, parts: Parts) -> Seen:

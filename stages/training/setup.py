@@ -1,10 +1,12 @@
 """The production objects: everything that a training step needs, built from params in one place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import nn
 from torch.amp import GradScaler
@@ -20,6 +22,7 @@ from .batches import BatchPlan, Packs, collate_packs
 from .evaluation import to_device
 from .loss import LossFunction, causal_lm_loss
 from .optimizer import BuildOptimizer, build_optimizer
+from .packing import pack_by_length
 from .parallel import ALONE
 from .ranks import rank, world_size
 from .schedule import build_scheduler
@@ -74,6 +77,17 @@ def hooked_collator(data: Data) -> Collator:
     return load_hook(data.collator, "data.collator", collate)
 
 
+def collate_together(
+    params: Params, rows: Sequence[TokenRow], meta: TokenMeta, collator: Collator
+) -> Batch:
+    """All rows in one batch, packed as those of the training are."""
+    packs = [[row] for row in rows]
+    if params.train.packing:
+        packed = pack_by_length(np.array([len(row.input_ids) for row in rows]), meta.max_length)
+        packs = [[rows[number] for number in packed[pack]] for pack in range(len(packed))]
+    return collate_packs(packs, collator, meta.pad_token_id, packing=params.train.packing)
+
+
 def hooked_loss(train: Train) -> LossFunction:
     return load_hook(train.loss, "train.loss", causal_lm_loss)
 
@@ -126,6 +140,7 @@ def build_trainer(
         train.optimizer,
         learning_rate=train.learning_rate,
         weight_decay=train.weight_decay,
+        kind=train.optim,
     )
     return Trainer(
         model=model,
@@ -164,8 +179,8 @@ class TrainingBatches:
 
     def rows_of_step(self, step: int) -> list[TokenRow]:
         """The rows of step 0, 1, ... over all ranks, as the token store has them."""
-        dealt = self.plan.micro_batches(step)
-        return [row for packs in dealt for pack in packs for row in self._store.rows(pack)]
+        packs = chain.from_iterable(self.plan.micro_batches(step))
+        return self._store.rows(chain.from_iterable(packs))
 
     def _collate(self, numbers: Packs) -> Batch:
         packs = [self._store.rows(pack) for pack in numbers]

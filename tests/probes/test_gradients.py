@@ -69,11 +69,15 @@ def test_a_sound_training_shows_nothing_amiss() -> None:
 
 
 @pytest.mark.usefixtures("tokens")
-def test_documents_that_share_a_row_are_looked_at_where_rows_are_packed() -> None:
-    packed = run_gradient_probe(make_params(train__packing=True))
-    assert packed.documents.looked_at > 0
-    assert list(packed.documents.leaking) == []
-    assert run_gradient_probe(make_params()).documents.looked_at == 0
+def test_packed_rows_show_nothing_amiss_and_their_documents_are_charted() -> None:
+    probe = run_gradient_probe(make_params(train__packing=True))
+    found, targets = probe.forward.dependencies, probe.first_step.targets
+    assert found is not None
+    assert found.asked == 4  # of two documents of four tokens
+    assert (found.on_future, found.on_others, found.without_input) == ([], [], [])
+    assert targets.asked > 20
+    assert targets.untrained + targets.unasked + targets.wrong + targets.raised == []
+    assert targets.weight_error < 1e-3
 
 
 @pytest.mark.usefixtures("tokens")
