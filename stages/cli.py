@@ -3,6 +3,7 @@
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
+holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the gates refuse them
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
@@ -42,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
     add_budget(commands)
+    add_selftest(commands)
     add_audit_labels(commands)
     keeping = commands.add_parser(
         "keep",
@@ -98,6 +100,27 @@ def add_budget(commands: Any) -> None:
     )
     budget.add_argument(
         "--output", type=Path, metavar="FILE", help="write adapter_training_config.json there"
+    )
+
+
+def add_selftest(commands: Any) -> None:
+    selftest = commands.add_parser(
+        "selftest",
+        help="plant faults in this run, and see that the gates refuse them",
+        description="Run gates 2 and 3 over this run, sound variations of it and every fault that "
+        "can be planted in it, on artifacts/tokens/. Exit code: 0 all caught and no alarm over a "
+        "sound run, 1 not so, 2 bad input.",
+    )
+    selftest.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="Hydra overrides, of the model or training"
+    )
+    selftest.add_argument("--quick", action="store_true", help="one fault of each kind")
+    selftest.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/selftest"),
+        help="where matrix.json and the page are written (default: %(default)s)",
     )
 
 
@@ -168,6 +191,17 @@ def run_budget(overrides: Sequence[str], output: Path | None) -> int:
     return run(overrides, output)
 
 
+def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
+    """Exit code: 0 all caught and no alarm, 1 not so."""
+    from .spend import read_params
+
+    params = read_params(overrides)
+    restart_pinned(params.run.cpu_threads)
+    from .selftest import run  # torch: not for other commands, and not before the process is pinned
+
+    return run(params, quick, report)
+
+
 def run_audit_labels(arguments: argparse.Namespace) -> int:
     """Exit code: 0 passed, 1 failed."""
     from .audit_labels import options_of, run  # transformers and pyarrow: not for other commands
@@ -217,6 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(guarded(lambda: run_verify(options.target)))
     if options.command == "replay":
         sys.exit(guarded(lambda: run_replay(options.directory)))
+    if options.command == "selftest":
+        sys.exit(guarded(lambda: run_selftest(options.overrides, options.quick, options.report)))
     if options.command == "budget":
         sys.exit(guarded(lambda: run_budget(options.overrides, options.output)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..config.schema import Params
+from ..config.schema import HubModel, Params
 from ..training.setup import Parts
 
 Kind = Literal["labels", "loss", "step", "model", "optimizer", "params"]
@@ -75,6 +75,12 @@ def several_micro_batches(params: Params) -> str | None:
     if train.gradient_accumulation_steps * train.num_processes > 1:
         return None
     return "a step has one micro-batch (train.gradient_accumulation_steps)"
+
+
+def below_adapter(params: Params) -> str | None:
+    if isinstance(params.model, HubModel) and params.model.adapter != "none":
+        return None
+    return "no transformers model is trained below an adapter"
 
 
 def only_in(*precisions: str) -> Applies:

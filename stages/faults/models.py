@@ -6,6 +6,7 @@ model that has none. So it is the same fault in the tiny models and in transform
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -13,10 +14,21 @@ import torch
 from torch import nn
 from torch.nn.functional import dropout, pad
 
-from ..config.schema import HubModel, Params, TinyLoRAModel
+from ..config.schema import Checkpointing, HubModel, Params, TinyLoRAModel
 from ..models.build import is_pretrained
 from ..probes.observe import RECTIFYING
-from .fault import Applies, DoesNotApply, Fault, Gate, everywhere, only_in, swap
+from ..training.setup import Parts
+from .fault import (
+    Applies,
+    DoesNotApply,
+    Fault,
+    Gate,
+    below_adapter,
+    everywhere,
+    only_in,
+    swap,
+    train_values,
+)
 
 Operation = Callable[[torch.Tensor], torch.Tensor]
 """Of hidden states, float [B, T, D], or logits [B, T, V]."""
@@ -163,6 +175,21 @@ def _hot_head(model: nn.Module) -> None:
     nn.init.normal_(matrices[-1], std=1.0)
 
 
+def _inputs_without_gradient(model: nn.Module) -> None:
+    """transformers lets the inputs of a checkpointed model require gradients; this one does not."""
+    modules: list[Any] = [*model.modules()]
+    for module in modules:
+        if hasattr(module, "enable_input_require_grads"):
+            module.enable_input_require_grads = lambda: None
+
+
+def _reentrant(parts: Parts, params: Params) -> tuple[Parts, Params]:
+    values = train_values(
+        gradient_checkpointing=True, gradient_checkpointing_kwargs=Checkpointing(True)
+    )
+    return values(*_cut_inputs.plant(parts, params))
+
+
 def _forget(model: nn.Module) -> None:
     """What transformers' initialisation would give."""
     for parameter in model.parameters():
@@ -251,6 +278,7 @@ def _two_rows(params: Params) -> str | None:
     return None if rows > 1 or train.num_processes > 1 else "a step has one row"
 
 
+_cut_inputs = _fault("", (), (), "", _inputs_without_gradient)
 LEAK = "the model sees the tokens that it shall predict"
 MIXED = "rows or documents see each other"
 CUT = "the graph is cut"
@@ -400,6 +428,15 @@ FAULTS = (
         "that could be seen unused",
     ),
     _fault("saturated", (91,), ("saturated_fraction",), "units are saturated", _squash),
+    replace(
+        _cut_inputs,
+        name="reentrant_over_frozen",
+        numbers=(92,),
+        checks=("reentrant_over_frozen",),
+        cause="reentrant checkpointing over a frozen base cuts the graph",
+        applies=below_adapter,
+        plant=_reentrant,
+    ),
     _fault(
         "random_in_evaluation",
         (94,),

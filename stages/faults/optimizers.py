@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from ..config.schema import Checkpointing, HubModel, Params, TinyGPTModel, Train
+from ..config.schema import Params, TinyGPTModel, Train
 from ..training.optimizer import BuildOptimizer
 from ..training.schedule import schedule_factor
 from ..training.setup import Parts
@@ -111,12 +111,6 @@ def _is_tiny_gpt(params: Params) -> str | None:
     return None if isinstance(params.model, TinyGPTModel) else "model.dropout is tiny_gpt's"
 
 
-def _has_adapter(params: Params) -> str | None:
-    if isinstance(params.model, HubModel) and params.model.adapter != "none":
-        return None
-    return "no transformers model is trained below an adapter"
-
-
 RATE = ("learning_rate_error",)
 SCHEDULE = "the schedule is stepped too often, too seldom or not at all"
 
@@ -201,15 +195,5 @@ FAULTS = (
         _much_dropout,
         _is_tiny_gpt,
         missed="the overfit gate switches dropout off; how much is too much, the data decide",
-    ),
-    _values(
-        "reentrant_over_frozen",
-        (92,),
-        ("reentrant_over_frozen",),
-        "reentrant checkpointing over a frozen base cuts the graph",
-        train_values(
-            gradient_checkpointing=True, gradient_checkpointing_kwargs=Checkpointing(True)
-        ),
-        _has_adapter,
     ),
 )

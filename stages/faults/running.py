@@ -65,9 +65,13 @@ class Run:
 def run_gates(params: Params, parts: Parts, *, twice: bool = False) -> Run:
     """Both gates over these parts. twice: with the reruns of gate 2."""
     started = time.monotonic()
-    seen = (observe_overfit(params, parts, twice=twice), observe_gradients(params, parts))
+    seen = observe_gates(params, parts, twice=twice)
     found = {one.gate: judge_seen(one, params) for one in seen}
     return Run(found, time.monotonic() - started)
+
+
+def observe_gates(params: Params, parts: Parts, *, twice: bool = False) -> tuple[Seen, Seen]:
+    return observe_overfit(params, parts, twice=twice), observe_gradients(params, parts)
 
 
 def observe_overfit(params: Params, parts: Parts, *, twice: bool = False) -> Seen:
@@ -110,12 +114,21 @@ def judge_seen(seen: Seen, params: Params) -> Found:
     )
 
 
-def run_fault(fault: Fault, params: Params) -> Run | str:
-    """The verdicts on a run with the fault, or the reason why it cannot be planted in it."""
+def plant(fault: Fault, params: Params) -> tuple[Parts, Params, bool] | str:
+    """What `run_gates` takes to see the fault; or the reason why it cannot be planted."""
     if reason := fault.applies(params):
         return reason
     parts, planted = fault.plant(Parts.of(params), params)
+    return parts, planted, not set(RERUNS).isdisjoint(fault.checks)
+
+
+def run_fault(fault: Fault, params: Params) -> Run | str:
+    """The verdicts on a run with the fault, or the reason why it cannot be planted in it."""
+    planted = plant(fault, params)
+    if isinstance(planted, str):
+        return planted
+    parts, changed, twice = planted
     try:
-        return run_gates(planted, parts, twice=not set(RERUNS).isdisjoint(fault.checks))
+        return run_gates(changed, parts, twice=twice)
     except DoesNotApply as reason:
         return str(reason)

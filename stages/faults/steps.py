@@ -20,6 +20,7 @@ from .fault import (
     DoesNotApply,
     Fault,
     Gate,
+    below_adapter,
     everywhere,
     only_in,
     own_tokens,
@@ -158,6 +159,13 @@ def _evaluating(
     sound: TrainStep, model: nn.Module, batches: Sequence[Batch], **rest: Any
 ) -> StepResult:
     return sound(model.eval(), batches, **rest)
+
+
+def _without_adapters(
+    sound: TrainStep, model: Any, batches: Sequence[Batch], **rest: Any
+) -> StepResult:
+    with model.disable_adapter():
+        return sound(model, batches, **rest)
 
 
 def _frozen_moved(
@@ -308,6 +316,15 @@ FAULTS = (
         "the model trains in evaluation mode",
         _evaluating,
         _has_dropout,
+    ),
+    _fault(
+        "adapters_off",
+        (),
+        ("adapters_off",),
+        "adapters are switched off or merged while the model trains",
+        _without_adapters,
+        below_adapter,
+        gate="overfit_gate",
     ),
     _fault(
         "frozen_moved",

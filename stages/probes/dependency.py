@@ -49,9 +49,11 @@ def chart_dependencies(model: nn.Module, batch: Batch, autocast: Autocast) -> De
             output = logits[row, position].float()
             # weighted, lest contributions of classes cancel out
             weights = torch.linspace(-1.0, 1.0, len(output), device=output.device)
-            (gradient,) = torch.autograd.grad(
-                (output * weights).sum(), embedded[-1], retain_graph=True, allow_unused=True
-            )
+            gradient = None
+            if output.requires_grad:  # a cut graph depends on nothing
+                (gradient,) = torch.autograd.grad(
+                    (output * weights).sum(), embedded[-1], retain_graph=True, allow_unused=True
+                )
             seen = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
             if gradient is not None:
                 seen = gradient.ne(0).any(-1)

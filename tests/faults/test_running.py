@@ -9,7 +9,7 @@ from stages.faults.running import judge_seen, observe_gradients, run_gates
 from stages.training.setup import Parts
 
 from ..settings import make_params
-from .configurations import CONFIGURATIONS, configured, of_its_gate, run_where_it_applies
+from .configurations import CONFIGURATIONS, configured, run_where_it_applies
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
 HIDDEN = (
@@ -31,9 +31,7 @@ HIDDEN = (
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_fault_is_refused_and_its_cause_is_the_first(name: str) -> None:
     fault = BY_NAME[name]
-    planted = run_where_it_applies(fault)
-    assert planted is not None
-    found = of_its_gate(fault, planted[1])
+    found = run_where_it_applies(fault).found[fault.gate]
     assert set(fault.checks) & set(found.checks)
     assert fault.cause in found.causes[0]
 

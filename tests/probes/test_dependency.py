@@ -133,3 +133,10 @@ def test_a_model_that_embeds_nothing_cannot_be_charted() -> None:
 
     autocast = make_autocast(make_params().run)
     assert chart_dependencies(Flat(), make_batch(2), autocast) is None
+
+
+def test_a_model_whose_graph_is_cut_depends_on_nothing() -> None:
+    model = Bigram().requires_grad_(False)
+    model.norm.register_forward_hook(lambda module, arguments, output: output.detach())
+    found = chart(model)
+    assert (len(found.without_input), found.on_future) == (found.asked, [])

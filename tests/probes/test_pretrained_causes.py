@@ -17,7 +17,6 @@ from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TOKENS, TokenMeta, write_meta
 from stages.config.load import flatten
 from stages.config.schema import Params
-from stages.probes import overfit
 from stages.probes.gradients import run_gradient_probe
 from stages.probes.overfit import run_overfit
 from stages.probes.resume import ResumeCheck, Stretch
@@ -123,7 +122,7 @@ def without_adapters(model: Any, batches: Sequence[Batch], **rest: Any) -> StepR
 def test_adapters_that_are_off_while_the_model_trains_are_named(
     adapt: Callable[..., Params], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overfit, "hooked_step", lambda train: without_adapters)
+    monkeypatch.setattr(setup, "hooked_step", lambda train: without_adapters)
     failed, causes = gate_2(adapt())
     assert "adapters_off" in failed
     assert causes[0].startswith("adapters are switched off or merged while the model trains")

@@ -1,0 +1,216 @@
+"""Can the gates fail? Faults are planted in the run that params.yaml describes, one at a time.
+
+Reads params.yaml, or composes conf/ with overrides, and artifacts/. Runs gates 2 and 3 over the
+healthy run, some variations of it and every fault that applies, and the controls of gate 1; without
+the reruns in fresh processes. Writes reports/selftest/ (matrix.json and a page) and nothing else.
+
+    holdshort selftest [OVERRIDE ...] [--quick] [--report DIR]
+"""
+
+import datetime
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from .chat.token_store import TOKENS
+from .chat.tokenizer import ChatTokenizer
+from .config import Params, UserError, parse_params, read_yaml
+from .config.load import PARAMS_FILE
+from .faults.catalogue import FAULTS
+from .faults.fault import GATES, Fault, Gate, Kind
+from .faults.healthy import VARIATIONS
+from .faults.matrix import (
+    GOT_THROUGH,
+    WORDS,
+    Listed,
+    Outcome,
+    account,
+    beyond,
+    outcome_of,
+    record_of,
+)
+from .faults.running import Run, run_fault, run_gates
+from .mask_audit.controls import Control
+from .mask_report import DATASET, prove_audit
+from .provenance.records import write_json
+from .report.page import Section, Table, write_page
+from .report.terminal import console, progress
+from .training.setup import Parts
+
+STYLES = {"caught": "green", "warned": "yellow", "known": "yellow"}
+
+
+def refuse_other_tokens(params: Params) -> None:
+    """Raises UserError without tokens, or where overrides ask for others than there are."""
+    for directory in (TOKENS, DATASET):
+        if not directory.is_dir():
+            raise UserError(f"{directory}/ is missing; run `dvc repro mask_report`")
+    made = parse_params(read_yaml(PARAMS_FILE))
+    for key, asked, there in (
+        ("data", params.data, made.data),
+        ("labels", params.labels, made.labels),
+        ("model.tokenizer", params.model.tokenizer, made.model.tokenizer),
+    ):
+        if asked != there:
+            raise UserError(
+                f"the overrides change '{key}', but artifacts/ hold what params.yaml says; "
+                "run `holdshort compose` with them and `dvc repro mask_report` first"
+            )
+
+
+def run_controls(params: Params) -> list[Control]:
+    """Those that gate 1 runs over its own labels."""
+    today = datetime.date.fromisoformat(params.labels.template_date)
+    return prove_audit(params, ChatTokenizer(params.model.tokenizer, today))
+
+
+def choose(params: Params, quick: bool) -> list[Fault]:
+    """The faults to plant: all, or the first of each kind that applies and must be seen."""
+    if not quick:
+        return list(FAULTS)
+    chosen: dict[Kind, Fault] = {}
+    for fault in FAULTS:
+        if fault.kind not in chosen and not fault.missed and fault.applies(params) is None:
+            chosen[fault.kind] = fault
+    return list(chosen.values())
+
+
+def try_fault(fault: Fault, params: Params, healthy: Run) -> Outcome:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # libraries warn of what was broken
+            result: Run | str | Exception = run_fault(fault, params)
+    except Exception as error:  # gates that stop have not judged, whatever stopped them
+        result = error
+    return outcome_of(fault, result, healthy)
+
+
+def vary(params: Params, healthy: Run) -> dict[str, str]:
+    """By variation: the checks that raise an alarm over a sound run, or why it was not made."""
+    told = {}
+    with progress() as bar:
+        for name, change in bar.track(VARIATIONS.items(), description="healthy variations"):
+            varied = change(params)
+            if isinstance(varied, str):
+                told[name] = f"not run: {varied}"
+                continue
+            found = beyond(run_gates(varied, Parts.of(varied)), healthy)
+            alarms = [f"{gate}: {check}" for gate in GATES for check in found[gate]]
+            told[name] = f"ALARM: {', '.join(alarms)}" if alarms else "no alarm"
+    return told
+
+
+def print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    """The matrix of faults and gates, without those that do not apply."""
+    table = TerminalTable(title="planted faults", title_justify="left")
+    table.add_column("fault", no_wrap=True)
+    for column in (*GATES, "cause named", "seconds"):
+        table.add_column(column)
+    for one in outcomes:
+        if one.status == "not_applicable":
+            continue
+        cells = [_cell(one, gate) for gate in GATES]
+        named = "-" if one.named is None else "yes" if one.named else "no"
+        table.add_row(one.fault.name, *cells, named, f"{one.seconds:.1f}")
+    console.print(table)
+
+
+def _cell(outcome: Outcome, gate: Gate) -> Text:
+    """What became of the fault at the gate that must see it; at the other, whether it does too."""
+    if gate != outcome.fault.gate:
+        return Text("sees it too" if outcome.found.get(gate) else "-")
+    return Text(WORDS[outcome.status], STYLES.get(outcome.status, "bold red"))
+
+
+def summarise(outcomes: Sequence[Outcome]) -> str:
+    counts = Counter(one.status for one in outcomes)
+    return ", ".join(
+        f"{counts[status]} {words}" for status, words in WORDS.items() if counts[status]
+    )
+
+
+def write_report(
+    directory: Path,
+    outcomes: Sequence[Outcome],
+    variations: dict[str, str],
+    controls: Sequence[Control],
+    listed: Sequence[Listed],
+    healthy: Run,
+) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    record = {
+        "healthy": {gate: list(healthy.found[gate].checks) for gate in GATES},
+        "variations": variations,
+        "faults": [record_of(one) for one in outcomes],
+        "controls": [
+            {"name": one.name, "rows": one.applied, "caught": one.caught} for one in controls
+        ],
+        "list": [
+            {"number": one.number, "title": one.title, "status": one.status, "how": list(one.how)}
+            for one in listed
+        ],
+    }
+    write_json(directory / "matrix.json", record)
+    faults = [
+        (
+            one.fault.name,
+            WORDS[one.status],
+            *(", ".join(one.found.get(gate, ())) for gate in GATES),
+            "; ".join(one.causes[:1]) or one.note,
+        )
+        for one in outcomes
+    ]
+    numbers = [(one.number, one.title, one.status, "; ".join(one.how)) for one in listed]
+    sections = [
+        Section(
+            "Planted faults",
+            f"{summarise(outcomes)}. Checks that do not pass, and do in the healthy run.",
+            table=Table(("fault", "", *GATES, "first cause"), faults),
+        ),
+        Section("Healthy variations", table=Table(("variation", ""), list(variations.items()))),
+        Section("The whole list", table=Table(("number", "fault", "", "by"), numbers)),
+    ]
+    write_page("selftest", __doc__, sections=sections, directory=directory)
+
+
+def run(params: Params, quick: bool, directory: Path) -> int:
+    """Exit code: 0 all caught and no alarm, 1 not so. Raises UserError without tokens."""
+    refuse_other_tokens(params)
+    with console.status("running the healthy configuration"):
+        healthy = run_gates(params, Parts.of(params), twice=True)
+        controls = run_controls(params)
+    faults = choose(params, quick)
+    minutes = (len(VARIATIONS) + len(faults)) * healthy.seconds / 60
+    console.print(
+        f"{len(faults)} faults and {len(VARIATIONS)} healthy variations: about {minutes:.1f} "
+        f"minutes, for the healthy run took {healthy.seconds:.1f} seconds"
+    )
+    variations = vary(params, healthy)
+    outcomes = []
+    with progress() as bar:
+        for fault in bar.track(faults, description="planted faults"):
+            outcomes.append(try_fault(fault, params, healthy))
+    listed = account(outcomes, controls)
+    print_outcomes(outcomes)
+    for gate in GATES:
+        if healthy.found[gate].checks:
+            console.print(
+                f"the healthy run does not pass {', '.join(healthy.found[gate].checks)} of {gate}"
+            )
+    for name, told in variations.items():
+        console.print(f"healthy variation {name}: {told}")
+    missed = [one.name for one in controls if one.missed]
+    tried = sum(one.applied > 0 for one in controls)
+    console.print(f"mask_report: {tried - len(missed)} of {tried} controls caught")
+    console.print(f"faults: {summarise(outcomes)}")
+    for one in outcomes:
+        if one.status in GOT_THROUGH:
+            console.print(f"{WORDS[one.status]}: {one.fault.name}: {one.note}", markup=False)
+    write_report(directory, outcomes, variations, controls, listed, healthy)
+    console.print(f"written: {directory / 'index.html'}", markup=False)
+    alarms = [name for name, told in variations.items() if told.startswith("ALARM")]
+    got_through = [one for one in outcomes if one.status in GOT_THROUGH]
+    return int(bool(missed or alarms or got_through))
