@@ -230,8 +230,10 @@ def judge_run(
         found["optimizer_once"] = Measured(len(again), n)
         others = [r for r in called if not optimizer_ids & set(r.optimizers)]
         found["optimizer_kept"] = Measured(len(others), n)
-        stale = sorted({name for record in records[1:] for name in record.stale})
-        found["stale_gradients"] = names(stale, coverage.trainable)
+        stale = {name for record in records[1:] for name in record.stale}
+        # what the optimizer does not hold, it does not clear either
+        held = sorted(stale - set(coverage.not_in_optimizer))
+        found["stale_gradients"] = names(held, coverage.trainable)
         cleared = [
             r
             for r in called
