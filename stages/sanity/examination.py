@@ -389,7 +389,9 @@ class Examination:
             if self._has_rows()
             else None
         )
-        self.measured |= judging.judge_memorised(user, others, blank, adapted)
+        self.measured |= judging.judge_memorised(
+            user, others, blank, adapted, self.kind not in ("lm", "tagging")
+        )
         floor_of_schedule = judging.schedule_floor(user.rates, OBSERVED_STEPS)
         if floor_of_schedule is not None and not self.own_optimizer:
             self.measured["schedule"] = floor_of_schedule

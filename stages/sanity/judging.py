@@ -415,11 +415,15 @@ def judge_evaluation(seen: Evaluation, matters: bool, mode_kept: bool | None) ->
 
 
 def judge_memorised(
-    user: Memorised, others: Sequence[Memorised], blank: Memorised | None, adapted: bool
+    user: Memorised,
+    others: Sequence[Memorised],
+    blank: Memorised | None,
+    adapted: bool,
+    one_label_a_row: bool,
 ) -> Values:
     """others: runs at rates of the harness's own, tried where the user's did not do.
 
-    adapted: most weights are frozen.
+    adapted: most weights are frozen. one_label_a_row: of tokens, their place alone tells much.
     """
     found: Values = {}
     runs = [user, *others]
@@ -432,7 +436,7 @@ def judge_memorised(
         found["rate_learns"] = Measured(learned[id(user)], user.steps, note)
     elif others:
         found["rate_learns"] = Measured(None, note="no rate learns the batch")
-    if blank is not None and math.isfinite(blank.final):
+    if blank is not None and math.isfinite(blank.final) and one_label_a_row:
         real = best.losses[min(len(blank.losses), len(best.losses)) - 1]  # after as many steps
         start, reducible = best.losses[0] - best.floor, blank.final - best.floor
         if reducible > 0.05 * start and start - (real - best.floor) > 0.2 * start:
