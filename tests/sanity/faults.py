@@ -813,7 +813,7 @@ class OffByOne(models.Attention):
 class Viewed(models.Attention):
     def split(self, x: torch.Tensor) -> torch.Tensor:
         b, t, c = x.shape
-        return x.view(b, self.heads, t, c // self.heads)
+        return x.reshape(b, self.heads, t, c // self.heads)
 
 
 @attention_fault("attention sees only itself", "context_used")

@@ -808,9 +808,10 @@ CAUSES = (
     ("large_init", "the initialisation is too large: activations and gradients explode"),
     ("causal", "the model sees the future: the causal mask is missing or off by one"),
     ("sample_independence", "samples of a batch leak into each other: the batch axis is mixed"),
-    ("dead_units", "units are dead: ReLU never fires, so no gradient passes"),
-    ("input_used", "the model ignores its input"),
     ("context_used", "outputs see no earlier token: attention or recurrence passes nothing"),
+    ("dead_units", "units are dead: ReLU never fires, so no gradient passes"),
+    ("vanishing_gradient", "gradients vanish on the way to the first layers"),
+    ("input_used", "the model ignores its input"),
     ("padding_ignored", "padding is attended to: outputs depend on padded tokens"),
     ("order_used", "the model does not see the order of tokens: no position embedding"),
     ("nonlinear", "the model is linear: activations between its layers are missing"),
@@ -882,16 +883,16 @@ CAUSES = (
     ),
     ("eval_reads_all", "evaluation stops early: it reads only part of the validation set"),
     (
-        "metric_aggregation",
-        "the metric is a mean of batch means: batches of different size weigh the same",
-    ),
-    (
         "metric_direction",
         "the metric does not tell right from wrong answers, or is the wrong way round",
     ),
     (
         "metric_scale",
         "a perfect model does not score 1: the metric divides by the wrong count or counts padding",
+    ),
+    (
+        "metric_aggregation",
+        "the metric is a mean of batch means: batches of different size weigh the same",
     ),
     ("evaluation_runs", "the evaluation raises an error"),
     (
@@ -943,7 +944,6 @@ CAUSES = (
     ("unchanged", "parameters get a gradient but do not change"),
     ("frozen_changed", "frozen parameters change"),
     ("eval_same_twice", "the metric varies from one evaluation to the next"),
-    ("vanishing_gradient", "gradients vanish on the way to the first layers"),
     ("exploding_gradient", "gradients explode"),
     ("update_ratio", "the learning rate does not fit the weights: far too high or far too low"),
     (
