@@ -5,6 +5,7 @@ holdshort compose --check          say whether params.yaml is what conf/ compose
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
+holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -57,6 +58,18 @@ def build_parser() -> argparse.ArgumentParser:
         "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
+    verify = commands.add_parser(
+        "verify",
+        help="say what differs from what a manifest or a model records",
+        description="Hash again what training_manifest.json names and compare it field by field. "
+        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
+    )
+    verify.add_argument(
+        "target",
+        nargs="?",
+        help="a git revision with a manifest, or a model directory (default: the work tree's "
+        "manifest and models/final)",
+    )
     replay = commands.add_parser(
         "replay",
         help="take a training step that went wrong again, watched",
@@ -170,6 +183,13 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
+def run_verify(target: str | None) -> int:
+    """Exit code: 0 as recorded, 1 not."""
+    from .verify import run  # torch: not for other commands
+
+    return run(target)
+
+
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
@@ -193,6 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     if options.command == "lab":
         sys.exit(guarded(lambda: run_lab(options.seed)))
+    if options.command == "verify":
+        sys.exit(guarded(lambda: run_verify(options.target)))
     if options.command == "replay":
         sys.exit(guarded(lambda: run_replay(options.directory)))
     if options.command == "budget":

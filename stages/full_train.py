@@ -30,6 +30,7 @@ import pandas as pd
 
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
+from .config.load import declared_values
 from .config.schema import HubModel
 from .models.build import build_model, count_parameters, is_pretrained
 from .models.hub_save import (
@@ -40,9 +41,10 @@ from .models.hub_save import (
     stop_tokens_agree,
     write_hub_model,
 )
+from .models.record import ModelRecord
 from .models.save import save_model, write_plain
 from .provenance.environment import compute_environment
-from .provenance.records import format_value, read_metrics, write_metrics
+from .provenance.records import format_value, read_json, read_metrics, write_metrics
 from .report.page import Section, Table, report_directory, write_page
 from .report.plots import Chart, draw
 from .report.terminal import TrainingProgress, console
@@ -62,7 +64,7 @@ from .training.ranks import (
 from .training.run import Run, start_run, take_step, validation_loss
 from .training.signals import StopRequest, catching_stop_signals
 from .training.state import capture, restore
-from .verdict.clearance import MANIFEST, authorise
+from .verdict.clearance import CLEARANCE, MANIFEST, authorise
 
 MODEL = Path("models/final")
 LOG = Path("logs/full_train.csv")
@@ -390,6 +392,8 @@ def model_card(digest: str, summary: Mapping[str, Any], params: Params) -> str:
         "",
         "Validation loss is in nats per supervised token over the whole validation split; exact "
         "match and stop rate are of greedy generations on held-out turns.",
+        "",
+        "`holdshort verify DIRECTORY` says whether these files are those that were trained.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -401,6 +405,18 @@ def model_writer(run: Run, params: Params, tokenizer: ChatTokenizer) -> Callable
         return partial(write_hub_model, model=model, params=params.model, tokenizer=tokenizer)
     config = asdict(params.model) | {"vocab_size": run.meta.vocab_size}
     return partial(write_plain, model=model, config=config)
+
+
+def record_maker(digest: str, params: Params) -> Callable[[Path], ModelRecord]:
+    """What makes the record of a model directory of this run."""
+    run = params.run
+    return partial(
+        ModelRecord.of,
+        manifest=digest,
+        clearance=read_json(CLEARANCE, "run `dvc repro manifest`"),
+        environment=compute_environment(run.device, run.precision, run.cpu_threads),
+        params=declared_values("full_train"),
+    )
 
 
 def print_quality(quality: Quality, baselines: Mapping[str, Any]) -> None:
@@ -451,6 +467,7 @@ def main(params: Params) -> None:
             model_writer(run, params, tokenizer),
             tokenizer,
             model_card(digest, summary, params),
+            record_maker(digest, params),
         )
         if hub and trained:
             summary |= verify_saved(trained, run, hub, tokenizer)

@@ -95,7 +95,7 @@ def _audit_row(
     if "\ufffd" in text:  # a cut may go through the bytes of one character
         text = tokenizer.decode(row.input_ids.tolist())
     parts, free = RowReader(row, text, tokenizer, policy, audit).read()
-    ends = np.cumsum([len(piece) for piece in texts]).tolist()
+    ends = list(itertools.accumulate(map(len, texts)))
     supervised = [(ends[i - 1], ends[i]) for i in range(1, len(texts), 2)]
     if ends[-1] == len(text) and supervised == _supervised_stretches(parts):
         tokens = sum(cuts[i + 1] - cuts[i] for i in range(1, len(texts), 2))

@@ -82,3 +82,11 @@ class Audit:
     def add(self, finding: Finding) -> None:
         self.faults[finding.kind] += finding.count
         self.findings.append(finding)
+
+    def include(self, other: "Audit") -> None:
+        """Add what another audit found in other rows."""
+        self.rows += other.rows
+        self.must_mask += other.must_mask
+        self.must_supervise += other.must_supervise
+        self.faults.update(other.faults)
+        self.findings += other.findings
