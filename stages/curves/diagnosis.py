@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .causes import Cause, rank
 from .loss_signatures import judge_loss
 from .norm_signatures import judge_norm
@@ -43,12 +45,14 @@ class Diagnosis:
 
 def diagnose(log: RunLog, known: Known) -> Diagnosis:
     """Everything that the curves of `log` show."""
-    found = [
-        *judge_loss(log, known),
-        *judge_validation(log),
-        *judge_rate(log),
-        *judge_norm(log, known),
-    ]
+    # a loss on its way to infinity, or one that begins with 0: no comparison holds of NaN
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        found = [
+            *judge_loss(log, known),
+            *judge_validation(log),
+            *judge_rate(log),
+            *judge_norm(log, known),
+        ]
     signatures = [one for one in found if isinstance(one, Signature)]
     return Diagnosis(
         faults=[one for one in signatures if one.is_fault],

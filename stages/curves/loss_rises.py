@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .run_log import Floats, Series
 from .signature import Finding, NotJudged, Signature, at, show
-from .trends import FEWEST, MEDIAN_EFFICIENCY, Shape
+from .trends import FEWEST, MEDIAN_EFFICIENCY, Shape, running_median
 
 SPIKE_SIGMA = 6.0
 SPIKE_WINDOW = 128
@@ -96,7 +96,7 @@ def early_rise(shape: Shape) -> Signature | None:
     """In the first fifth, the loss rises far above its start before it falls."""
     zone = max(len(shape) // 5, 5)
     begin = float(np.median(shape.logs[:2]))
-    early = np.array([np.median(shape.logs[max(i - 1, 0) : i + 2]) for i in range(zone)])
+    early = running_median(shape.logs[: zone + 1], 3)[:zone]
     peak = int(np.argmax(early))
     limit = max(np.log(DIVERGED), SPIKE_SIGMA * 0.75 * shape.noise)
     if early[peak] - begin < limit or early[peak] - shape.smooth[peak:].min() < limit:

@@ -98,24 +98,29 @@ def judge_repeats(logged: Series) -> Iterator[Finding]:
     A step that a resumed run computed again with the same loss is how it should be.
     """
     values, steps = logged.values, logged.steps
-    usable = np.isfinite(values) & (values != 0)
-    if len(np.unique(values[usable])) < 0.5 * usable.sum() or usable.sum() < 2 * REPEATED:
+    usable = values[np.isfinite(values) & (values != 0)]
+    if len(np.unique(usable)) < 0.5 * len(usable):
         return  # few digits were logged: equal ones say nothing
-    seen: dict[bytes, int] = {}
-    for i in range(len(values) - REPEATED + 1):
-        window = values[i : i + REPEATED]
-        if not usable[i : i + REPEATED].all() or len(np.unique(window)) < REPEATED:
+    seen: dict[float, int] = {}
+    for i, value in enumerate(values.tolist()):
+        earlier = seen.setdefault(value, i)
+        if earlier + REPEATED > i or steps[earlier] == steps[i]:
             continue
-        earlier = seen.setdefault(window.tobytes(), i)
-        if earlier + REPEATED <= i and steps[earlier] != steps[i]:
-            length = REPEATED
-            while i + length < len(values) and values[earlier + length] == values[i + length]:
-                length += 1
+        length = same_from(values, earlier, i)
+        if len(np.unique(values[i : i + length])) >= REPEATED:
             evidence = (
                 f"the {length} losses from step {at(steps[i])} on are those from step "
                 f"{at(steps[earlier])} on, to the last digit",
-                f"they begin: {', '.join(show(value) for value in window[:3])}",
+                f"they begin: {', '.join(show(loss) for loss in values[i : i + 3])}",
             )
             title = "losses are repeated to the last digit"
             yield Signature("repeated_losses", title, evidence, (float(steps[i]),))
             return
+
+
+def same_from(values: Floats, earlier: int, later: int) -> int:
+    """How many values from `earlier` on are those from `later` on."""
+    length = 0
+    while later + length < len(values) and values[earlier + length] == values[later + length]:
+        length += 1
+    return length

@@ -2,28 +2,23 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from stages.cli import main
 from stages.curves.signature import Known
 from stages.diagnose import Options, run
 
-from ..conftest import ROOT
 from .test_healthy import OWN_RUN
 
 
-def holdshort(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from stages.cli import main; main()", "diagnose", *arguments],
-        cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def holdshort(*arguments: str) -> int:
+    """The exit code of the command."""
+    with pytest.raises(SystemExit) as ended:
+        main(["diagnose", *arguments])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def write_log(path: Path, losses: list[float]) -> Path:
@@ -39,16 +34,19 @@ def test_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.endswith("no signature of a failure was found\n")
 
 
-def test_a_signature_is_printed_with_its_causes_and_a_report(tmp_path: Path) -> None:
+def test_a_signature_is_printed_with_its_causes_and_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     losses = [2.0 / (1 + i) for i in range(30)] + [math.nan] * 3
     write_log(tmp_path / "log.jsonl", losses)
     mapped = ("--map", "loss=nats", "--map", "step=t", "--report", "report")
-    done = holdshort("log.jsonl", *mapped, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "nan_late: the loss is NaN or infinite late in the run" in done.stdout
-    assert "  step 30: the loss is nan; 3 of 33 losses are not finite" in done.stdout
-    assert "  perhaps a bad batch" in done.stdout
-    assert done.stdout.endswith("evidence: report/index.html\n")
+    assert holdshort("log.jsonl", *mapped) == 1
+    printed = capsys.readouterr().out
+    assert "nan_late: the loss is NaN or infinite late in the run" in printed
+    assert "  step 30: the loss is nan; 3 of 33 losses are not finite" in printed
+    assert "  perhaps a bad batch" in printed
+    assert printed.endswith("evidence: report/index.html\n")
     assert (tmp_path / "report/index.html").exists()
 
 
@@ -71,14 +69,19 @@ def test_a_signature_is_printed_with_its_causes_and_a_report(tmp_path: Path) -> 
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_what_cannot_be_judged_ends_in_a_sentence_and_2(
-    tmp_path: Path, arguments: tuple[str, ...], words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "log.jsonl", [1.0, 0.9, 0.8, 0.7, 0.6])
-    done = holdshort(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert holdshort(*arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert words in told
+    assert told.count("\n") == 1
 
 
 def test_a_nan_is_evidence_enough_however_short_the_log(tmp_path: Path) -> None:

@@ -175,9 +175,11 @@ def test_an_offline_run_of_wandb(tmp_path: Path) -> None:
     assert log.remarks == ()
 
     (file,) = directory.glob("*.wandb")
-    (tmp_path / "cut.wandb").write_bytes(file.read_bytes()[:70_000])
+    content = file.read_bytes()
+    (tmp_path / "cut.wandb").write_bytes(content[: len(content) // 2])
     cut = read_log(tmp_path / "cut.wandb", {})
-    np.testing.assert_array_equal(losses(cut), LOSSES[:3])
+    assert 0 < len(losses(cut)) < 5
+    np.testing.assert_array_equal(losses(cut), LOSSES[: len(losses(cut))])
     assert cut.remarks == ("the run did not end, or its file is broken off",)
 
 

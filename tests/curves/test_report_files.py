@@ -39,14 +39,21 @@ def spiked() -> tuple[RunLog, Diagnosis]:
     return log, diagnose(log, KNOWN)
 
 
+def write(directory: Path, log: RunLog, diagnosis: Diagnosis) -> Path:
+    page = write_report(directory, "A question?", log, diagnosis, ["<b>read</b>"], KNOWN)
+    assert page == directory / "index.html"
+    return directory
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, spiked: tuple[RunLog, Diagnosis]) -> Path:
+    return write(tmp_path_factory.mktemp("report"), *spiked)
+
+
 def test_all_files_are_written_and_are_the_same_bytes_again(
-    tmp_path: Path, spiked: tuple[RunLog, Diagnosis]
+    tmp_path: Path, written: Path, spiked: tuple[RunLog, Diagnosis]
 ) -> None:
-    log, diagnosis = spiked
-    for name in ("one", "two"):
-        page = write_report(tmp_path / name, "A question?", log, diagnosis, ["<b>read</b>"], KNOWN)
-        assert page == tmp_path / name / "index.html"
-    one, two = (sorted((tmp_path / name).iterdir()) for name in ("one", "two"))
+    one, two = sorted(written.iterdir()), sorted(write(tmp_path / "again", *spiked).iterdir())
     assert [file.name for file in one] == [
         *("accuracy.png", "accuracy.svg", "diagnosis.json", "grad_norm.png", "grad_norm.svg"),
         *("index.html", "learning_rate.png", "learning_rate.svg"),
@@ -55,12 +62,8 @@ def test_all_files_are_written_and_are_the_same_bytes_again(
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
 
 
-def test_the_page_and_the_record_name_signatures_causes_and_remedies(
-    tmp_path: Path, spiked: tuple[RunLog, Diagnosis]
-) -> None:
-    log, diagnosis = spiked
-    page = write_report(tmp_path, "A question?", log, diagnosis, ["<b>read</b>"], KNOWN)
-    text = page.read_text(encoding="utf-8")
+def test_the_page_and_the_record_name_signatures_causes_and_remedies(written: Path) -> None:
+    text = (written / "index.html").read_text(encoding="utf-8")
     for words in (
         "the loss spikes (spike)",
         "step 120: loss 9;",
@@ -70,7 +73,7 @@ def test_the_page_and_the_record_name_signatures_causes_and_remedies(
         assert words in text
     assert "&lt;b&gt;read" in text
     assert "src=" not in text and "<link" not in text  # opens offline
-    record = json.loads((tmp_path / "diagnosis.json").read_text(encoding="utf-8"))
+    record = json.loads((written / "diagnosis.json").read_text(encoding="utf-8"))
     assert record["exit_code"] == 1
     assert [one["id"] for one in record["signatures"]] == ["nan_late", "spike"]
     assert all(one["causes"] for one in record["signatures"])

@@ -293,6 +293,17 @@ def test_a_warm_up_as_long_as_the_run() -> None:
 NORMS = np.exp(GENERATOR.normal(0, 0.3, N))
 
 
+def test_losses_on_their_way_to_infinity_are_judged_too() -> None:
+    loss = [10.0 ** min(step * 2, 300) for step in STEPS]
+    steps = [float(step) for step in STEPS]
+    columns = {"step": steps, "loss": loss, "grad_norm": loss, "val_loss": loss, "lr": loss}
+    assert "divergence" in faults_of(columns)
+
+
+def test_a_loss_that_begins_with_0_and_goes_on_is_judged_too() -> None:
+    assert "zero_at_start" in faults_of({"step": STEPS, "loss": [0.0] * 50 + FALLING[50:]})
+
+
 def test_a_norm_that_explodes() -> None:
     growth = np.where(np.arange(N) < 150, 1.0, np.exp((np.arange(N) - 150) / 8))
     found("norm_explodes", loss=FALLING, grad_norm=(NORMS * growth).tolist())
