@@ -6,6 +6,8 @@ holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is 
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort diagnose LOG             name the failures that the curves of a run show
+holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
+holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
 
@@ -16,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .compose import Change, drift, write_params
-from .config.launch import guarded
+from .config import load_params
+from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
 
 
@@ -57,6 +60,27 @@ def build_parser() -> argparse.ArgumentParser:
         "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
+    verify = commands.add_parser(
+        "verify",
+        help="say what differs from what a manifest or a model records",
+        description="Hash again what training_manifest.json names and compare it field by field. "
+        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
+    )
+    verify.add_argument(
+        "target",
+        nargs="?",
+        help="a git revision with a manifest, or a model directory (default: the work tree's "
+        "manifest and models/final)",
+    )
+    replay = commands.add_parser(
+        "replay",
+        help="take a training step that went wrong again, watched",
+        description="Go back to a step that train.on_anomaly kept, and name rows and module. Exit "
+        "code: 0 reproduced to the bit, 1 not, 2 bad input.",
+    )
+    replay.add_argument(
+        "directory", nargs="?", type=Path, help="below anomalies/ (default: the latest)"
+    )
     return parser
 
 
@@ -201,6 +225,21 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
+def run_verify(target: str | None) -> int:
+    """Exit code: 0 as recorded, 1 not."""
+    from .verify import run  # torch: not for other commands
+
+    return run(target)
+
+
+def run_replay(directory: Path | None) -> int:
+    """Exit code: 0 reproduced, 1 not."""
+    restart_pinned(load_params("full_train").run.cpu_threads)
+    from .replay import run  # torch: not for other commands, and not before the process is pinned
+
+    return run(directory)
+
+
 def run_lab(seed: int) -> int:
     """Exit code: 0 passed, 1 failed."""
     from .lab import run  # torch: not for other commands
@@ -218,6 +257,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     if options.command == "lab":
         sys.exit(guarded(lambda: run_lab(options.seed)))
+    if options.command == "verify":
+        sys.exit(guarded(lambda: run_verify(options.target)))
+    if options.command == "replay":
+        sys.exit(guarded(lambda: run_replay(options.directory)))
     if options.command == "budget":
         sys.exit(guarded(lambda: run_budget(options.overrides, options.output)))
     sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))

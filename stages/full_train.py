@@ -22,18 +22,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 
-from .chat.split import SPLITS
-from .chat.token_store import TokenMeta, TokenStore, read_meta
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
+from .config.load import declared_values
 from .config.schema import HubModel
 from .curves.columns import Rows, to_run_log
 from .curves.diagnosis import Diagnosis, diagnose
@@ -48,30 +45,17 @@ from .models.hub_save import (
     stop_tokens_agree,
     write_hub_model,
 )
+from .models.record import ModelRecord
 from .models.save import save_model, write_plain
 from .provenance.environment import compute_environment
-from .provenance.records import format_value, read_metrics, write_metrics
+from .provenance.records import format_value, read_json, read_metrics, write_metrics
 from .report.page import Section, Table, report_directory, write_page
 from .report.plots import Chart, draw
 from .report.terminal import TrainingProgress, console
 from .training.checkpoint import CheckpointDirectory
-from .training.determinism import make_deterministic
-from .training.evaluation import (
-    Answer,
-    Turn,
-    answer_turns,
-    mean_loss,
-    store_batches,
-    supervised_turns,
-)
-from .training.parallel import (
-    ALONE,
-    Team,
-    check_replicas,
-    join,
-    model_state,
-    seed_rank,
-)
+from .training.evaluation import Answer, Turn, answer_turns, supervised_turns
+from .training.incident import Incident, keep_incident
+from .training.parallel import ALONE, check_replicas, join, model_state
 from .training.ranks import (
     first_rank_first,
     largest_over_ranks,
@@ -81,11 +65,10 @@ from .training.ranks import (
     wait,
     world_size,
 )
-from .training.schedule import count_steps
-from .training.setup import TrainingBatches, build_trainer, hooked_collator
+from .training.run import Run, start_run, take_step, validation_loss
 from .training.signals import StopRequest, catching_stop_signals
-from .training.state import Training, capture, restore
-from .verdict.clearance import MANIFEST, authorise
+from .training.state import capture, restore
+from .verdict.clearance import CLEARANCE, MANIFEST, authorise
 
 MODEL = Path("models/final")
 LOG = Path("logs/full_train.csv")
@@ -116,73 +99,36 @@ class StepLog:
         self._file.write(f"{now},{line['step']},{line['loss']!r},{seconds:.4f}\n")
 
 
-@dataclass
-class Run(Training):
-    """The real training, with what it is evaluated on."""
+def handle_anomaly(
+    line: Mapping[str, Any], run: Run, params: Params, checkpoints: CheckpointDirectory
+) -> None:
+    """Keep what is needed to look at a step that went wrong.
 
-    validation: TokenStore
-    meta: TokenMeta
-    steps: int
-    device: torch.device
-    team: Team
-
-
-def start_run(params: Params, team: Team = ALONE) -> Run:
-    """Build everything under the run's seed, at step 0."""
-    device = team.device(make_deterministic(params.run))
-    train_rows, validation = (TokenStore(split) for split in SPLITS)
-    meta = read_meta()
-    steps = count_steps(params.train, len(train_rows))
-    model = build_model(params.model, meta.vocab_size, device)
-    collator = hooked_collator(params.data)
-    trainer = build_trainer(params, model, steps, team.wrap)
-    seed_rank(params.run.seed)
-    return Run(
-        trainer=trainer,
-        batches=TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device),
-        validation=validation,
-        meta=meta,
-        steps=steps,
-        device=device,
-        telemetry=[],
-        team=team,
+    Raises Refusal where train.on_anomaly, or a weight that is no number any more, ends the run.
+    """
+    step, reason, skipped = line["step"], line["anomaly"], params.train.on_anomaly == "skip"
+    lost = not math.isfinite(line["loss"]) or not math.isfinite(line["grad_norm"])
+    rows = run.batches.rows_of_step(step)
+    incident = Incident(
+        run=checkpoints.fingerprint,
+        step=step,
+        reason=reason,
+        loss=repr(line["loss"]),
+        grad_norm=repr(line["grad_norm"]),
+        learning_rate=line["learning_rate"],
+        rows=[row.source for row in rows],
     )
-
-
-def validation_loss(run: Run, params: Params) -> float:
-    """Nats per supervised token over the whole validation split."""
-    batches = store_batches(
-        run.validation,
-        hooked_collator(params.data),
-        run.meta.pad_token_id,
-        params.train.per_device_eval_batch_size,
-        run.device,
-    )
-    if not run.team.sharded:  # shards need every rank for every batch; replicas share the work
-        batches = islice(batches, rank(), None, world_size())
-    loss, _ = mean_loss(run.trainer.model, batches, run.trainer.loss_fn, run.trainer.autocast)
-    return loss
-
-
-def take_step(run: Run, params: Params) -> dict[str, Any]:
-    """One optimizer step and its line of telemetry. Raises Refusal when the loss is not finite."""
-    step = run.done
-    result = run.next_step()
-    if not math.isfinite(result.loss) or not math.isfinite(result.grad_norm):
+    kept = ""
+    if rank() == 0:
+        kept = f"its {len(rows)} rows are in {keep_incident(incident, rows, checkpoints.latest())}"
+    wait()
+    if params.train.on_anomaly == "stop" or (lost and not skipped):
         raise Refusal(
-            f"training stopped at step {step}: the loss is {result.loss} and the gradient norm "
-            f"{result.grad_norm}. No model was written; lower train.learning_rate or warm up longer"
+            f"training stopped at step {step}: {reason}. No model was written; {kept}, and "
+            "`holdshort replay` takes that step again and names module and rows. Lower "
+            "train.learning_rate, warm up longer, or set train.on_anomaly to skip"
         )
-    evaluated = (step + 1) % params.train.eval_steps == 0 or step + 1 == run.steps
-    return {
-        "step": step,
-        "loss": result.loss,
-        "learning_rate": result.learning_rate,
-        "grad_norm": result.grad_norm,
-        "clipped": result.grad_norm > params.train.max_grad_norm,
-        "supervised_tokens": result.supervised_tokens,
-        "validation_loss": validation_loss(run, params) if evaluated else None,
-    }
+    console.print(f"step {step}: {reason}; {'skipped' if skipped else 'went on'}; {kept}")
 
 
 def train(run: Run, params: Params, checkpoints: CheckpointDirectory) -> None:
@@ -195,6 +141,8 @@ def train(run: Run, params: Params, checkpoints: CheckpointDirectory) -> None:
             began = time.perf_counter()
             with ended_by(request):
                 line = take_step(run, params)
+                if line["anomaly"]:
+                    handle_anomaly(line, run, params, checkpoints)
                 run.telemetry.append(line)
                 report(line, time.perf_counter() - began)
                 if request.signal is None and run.team.has_lost_launcher():
@@ -372,9 +320,16 @@ def write_reports(
         sections=[
             diagnosis_section(diagnosis),
             Section("Curves", charts=charts),
+            *describe_anomalies(run),
             Section("Answers on held-out rows", "Wrong ones first.", table=table),
         ],
     )
+
+
+def describe_anomalies(run: Run) -> list[Section]:
+    """The steps that went wrong, if any did."""
+    rows = [(line["step"], line["anomaly"]) for line in run.telemetry if line["anomaly"]]
+    return [Section("Anomalies", table=Table(("step", "what"), rows))] if rows else []
 
 
 def summarise(run: Run, quality: Quality) -> dict[str, Any]:
@@ -382,6 +337,7 @@ def summarise(run: Run, quality: Quality) -> dict[str, Any]:
     return {
         "steps": run.steps,
         "train_loss": run.telemetry[-1]["loss"],
+        "anomalies": sum(line["anomaly"] is not None for line in run.telemetry),
         "validation_loss": quality.validation_loss,
         "untrained_validation_loss": quality.untrained_validation_loss,
         "exact_match": quality.exact_match,
@@ -421,7 +377,8 @@ def verify_saved(
         faults.append(f"the merged model's logits differ by {found.merged:.3g}")
     if not found.base:
         faults.append("its logits are the base model's: nothing was learned")
-    if not stop_tokens_agree(MODEL / MERGED, tokenizer):
+    written = [MODEL, *([MODEL / MERGED] if params.save_merged else [])]
+    if not all(stop_tokens_agree(directory, tokenizer) for directory in written):
         faults.append("its generation_config stops at another token than the template writes")
     if faults:
         shutil.rmtree(MODEL)
@@ -449,6 +406,8 @@ def model_card(digest: str, summary: Mapping[str, Any], params: Params) -> str:
         "",
         "Validation loss is in nats per supervised token over the whole validation split; exact "
         "match and stop rate are of greedy generations on held-out turns.",
+        "",
+        "`holdshort verify DIRECTORY` says whether these files are those that were trained.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -467,6 +426,18 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     for signature in diagnosis.faults:
         line = f"diagnosis: {signature.title}: {signature.evidence[0]}"
         console.print(line, style="yellow", markup=False)
+
+
+def record_maker(digest: str, params: Params) -> Callable[[Path], ModelRecord]:
+    """What makes the record of a model directory of this run."""
+    run = params.run
+    return partial(
+        ModelRecord.of,
+        manifest=digest,
+        clearance=read_json(CLEARANCE, "run `dvc repro manifest`"),
+        environment=compute_environment(run.device, run.precision, run.cpu_threads),
+        params=declared_values("full_train"),
+    )
 
 
 def print_quality(quality: Quality, baselines: Mapping[str, Any]) -> None:
@@ -518,6 +489,7 @@ def main(params: Params) -> None:
             model_writer(run, params, tokenizer),
             tokenizer,
             model_card(digest, summary, params),
+            record_maker(digest, params),
         )
         if hub and trained:
             summary |= verify_saved(trained, run, hub, tokenizer)

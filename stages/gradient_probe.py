@@ -23,7 +23,9 @@ from .config.schema import Train
 from .models.hub import base_inputs
 from .probes.gradients import GradientProbe, run_gradient_probe
 from .probes.learning_rate import expected_rate, trace_error
+from .probes.precision import DTYPES
 from .probes.resume import ResumeCheck, check_resume
+from .probes.targets import TargetRecord
 from .provenance.environment import compute_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -49,7 +51,60 @@ def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
     return {name: median(ratios) for name, ratios in by_matrix.items()}
 
 
-def measure(probe: GradientProbe, resume: ResumeCheck, train: Train) -> dict[str, Measured]:
+def measure_targets(targets: TargetRecord) -> dict[str, Measured]:
+    """What the rules ask of the classes that the first step trains on."""
+    judged = f"{targets.learned} learned already" if targets.learned else ""
+    low, high = targets.weights
+    shift = targets.shift
+    kept = "" if shift is None else f"most are the token {shift} ahead, not 1"
+
+    def places(found: list[str], note: str = judged) -> Measured:
+        return Measured(len(found), targets.asked, note, tuple(found))
+
+    return {
+        "targets_untrained": places(targets.untrained),
+        "targets_unasked": places(targets.unasked),
+        "targets_wrong": places(targets.wrong, kept or judged),
+        "targets_raised": places(targets.raised),
+        "target_weight_error": Measured(
+            targets.weight_error,
+            targets.asked,
+            f"weights from {low:.4g} to {high:.4g} of 1 / {targets.asked}",
+        ),
+    }
+
+
+def measure_wiring(probe: GradientProbe, precision: str) -> dict[str, Measured]:
+    """What the rules ask of the forward pass: what it depends on, its mode and its precision."""
+    found, names = probe.forward.dependencies, ("sees_future", "sees_others", "ignores_input")
+    unknown = Measured(None, note="no module embeds the tokens")
+    charted = dict.fromkeys(names, unknown)
+    if found is not None:
+        lists = (found.on_future, found.on_others, found.without_input)
+        charted = {
+            name: Measured(len(places), found.asked, evidence=tuple(places))
+            for name, places in zip(names, lists, strict=True)
+        }
+    half = precision != "fp32"
+    step = probe.first_step
+    modules, applied = sum(step.dtypes.values()), step.dtypes[DTYPES[precision]]
+    share, vector = probe.half_change
+    return {
+        **charted,
+        "dropout_off": Measured(len(step.dropout_off), evidence=tuple(sorted(step.dropout_off))),
+        "evaluation_differs": Measured(probe.forward.evaluation_difference, 2),
+        "precision_not_applied": Measured(
+            int(half and modules > 0 and not applied),
+            modules,
+            f"{applied} of {modules} matrix products gave {precision}" if half else "",
+        ),
+        "half_change": Measured(share, note=vector or "no vector is kept in half precision"),
+    }
+
+
+def measure(
+    probe: GradientProbe, resume: ResumeCheck, train: Train, precision: str
+) -> dict[str, Measured]:
     """What the rules ask of the steps."""
     records = [record for record in probe.records if not record.skipped] or probe.records
     peak = train.learning_rate
@@ -76,6 +131,8 @@ def measure(probe: GradientProbe, resume: ResumeCheck, train: Train) -> dict[str
         return Measured(len(found), of, evidence=tuple(found))
 
     return {
+        **measure_targets(probe.first_step.targets),
+        **measure_wiring(probe, precision),
         "non_finite": names(find_non_finite(probe), steps),
         "optimizer_calls_missing": names(missing, steps),
         "learning_rate_error": Measured(
@@ -251,13 +308,13 @@ def main(params: Params) -> None:
         probe = run_gradient_probe(params)
     with console.status("resuming from a checkpoint in a fresh process"):
         resume = check_resume(params)
-    measured = measure(probe, resume, params.train)
+    measured = measure(probe, resume, params.train, run.precision)
     checks = judge_all(RULES, measured, binding.params, run.seed)
     verdict = make_verdict(
         binding,
         overall_status(checks, RULES),
         checks,
-        causes=rank_causes(checks, causes_of(resume.first_part)),
+        causes=rank_causes(checks, causes_of(resume.first_part, probe.first_step.targets.shift)),
         not_covered=NOT_COVERED,
         inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )

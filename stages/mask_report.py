@@ -9,19 +9,22 @@ the verdict, and reports/mask_report/ (a page with coloured tokens, rows.csv wit
 
 import csv
 import datetime
-import math
 import shutil
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .chat.collator import Collator, collate
+from .chat.collator import Batch, Collator, collate
 from .chat.conversation import read_conversations
 from .chat.labels import IGNORE_INDEX, Role
+from .chat.packed import pack_batch
 from .chat.split import SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
@@ -31,7 +34,8 @@ from .config.launch import run_stage
 from .config.load import is_watched
 from .mask_audit.audit import audit_collated
 from .mask_audit.controls import MIN_CONTROLS, Control, run_controls
-from .mask_audit.findings import Audit, Kind
+from .mask_audit.findings import Audit, Finding, Kind
+from .mask_audit.packed import audit_packed
 from .mask_audit.prepare import Accounting, Prepared, Preparer
 from .mask_audit.sampling import Sampler
 from .mask_audit.sections import (
@@ -42,6 +46,7 @@ from .mask_audit.sections import (
     rows_section,
 )
 from .mask_audit.specimens import choose_specimens
+from .mask_audit.workers import preparing
 from .provenance.base_model import is_reference
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
@@ -50,12 +55,13 @@ from .reading.ingest import entropy_nats
 from .report.page import Section, report_directory
 from .report.publish import publish, publish_blocked
 from .report.terminal import console, print_tokens, progress
-from .training.order import BatchOrder, micro_batches_per_step
+from .training.batches import BatchPlan, Packs
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
 
 DATASET = Path("artifacts/dataset")
+Arrays = dict[str, NDArray[np.int64]]
 ODDITIES: tuple[Kind, ...] = (
     "markers_differ",
     "double_bos",
@@ -72,7 +78,8 @@ FINDINGS_SHOWN = 20
 class Tokenised:
     """What became of a data set: accounting by split, the audit, some rows to look at.
 
-    tokens_by_status: rendered tokens, before any cut, by status of their rows.
+    tokens_by_status: rendered tokens, before any cut, by status of their rows; not_judgeable: the
+    first of these, and why.
     """
 
     accounting: dict[Split, Accounting]
@@ -88,9 +95,14 @@ def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
     empty = np.zeros(tokenizer.vocab_size, np.int64)
     sampler = Sampler(params.gates.mask.report_rows, rows, tokenizer)
     done = Tokenised({split: Accounting(empty.copy()) for split in SPLITS}, sampler)
+    unsure = done.not_judgeable
     preparer = Preparer(tokenizer, params.data, params.labels)
     table = report_directory("mask_report") / "rows.csv"
-    with table.open("w", encoding="utf-8", newline="") as file, progress("rows") as bar:
+    with (
+        preparing(preparer, rows) as prepare,
+        table.open("w", encoding="utf-8", newline="") as file,
+        progress("rows") as bar,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         roles = [role.name.lower() for role in Role if role != Role.PAD]
         writer.writerow(("source", "split", "status", "tokens", "supervised", *roles, "findings"))
@@ -98,15 +110,13 @@ def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
         for split in SPLITS:
             conversations = read_conversations(DATASET / f"{split}.jsonl")
             with TokenWriter(split) as store:
-                for prepared in preparer.prepare(conversations, done.audit):
+                for prepared in prepare(conversations, done.audit):
                     done.accounting[split].add(prepared)
                     writer.writerow(count_roles(prepared, split))
                     done.tokens_by_status[prepared.status] += prepared.tokens
                     sampler.look_at(prepared, split)
-                    if prepared.dropped == "not_judgeable":
-                        done.not_judgeable.append(
-                            f"{prepared.conversation.source}: {prepared.detail}"
-                        )
+                    if prepared.dropped == "not_judgeable" and len(unsure) < FINDINGS_SHOWN:
+                        unsure.append(f"{prepared.conversation.source}: {prepared.detail}")
                     if prepared.row is not None and not prepared.dropped:
                         store.append(prepared.conversation.source, prepared.row)
                     bar.advance(task)
@@ -124,13 +134,10 @@ def count_roles(prepared: Prepared, split: Split) -> tuple[Any, ...]:
     return (*head, *roles[1:].tolist(), findings)
 
 
-def training_batches(params: Params, rows: int) -> Iterator[list[int]]:
+def training_batches(params: Params, store: TokenStore) -> Iterator[Packs]:
     """Row numbers of every micro-batch of the first epoch, as full training will draw them."""
-    size = params.train.per_device_train_batch_size
-    rows_per_step = size * micro_batches_per_step(params.train)
-    order = BatchOrder(rows, rows_per_step, params.run.seed)
-    for step in range(math.ceil(rows / rows_per_step)):
-        yield from order.micro_batches(step, size)
+    lengths, train = store.lengths(), params.train
+    yield from BatchPlan(lengths, params.data.max_length, train, params.run.seed).first_epoch()
 
 
 def refuse_unwatched(tokenizer: str) -> None:
@@ -142,10 +149,8 @@ def refuse_unwatched(tokenizer: str) -> None:
         )
 
 
-def collated_arrays(
-    collator: Collator, rows: list[TokenRow], pad_token_id: int
-) -> dict[str, np.ndarray[Any, Any]]:
-    """The collator's tensors as arrays. Raises UserError when it does not return what it must."""
+def collate_checked(collator: Collator, rows: Sequence[TokenRow], pad_token_id: int) -> Batch:
+    """The collator's tensors. Raises UserError when it does not return what it must."""
     batch = collator(rows, pad_token_id)
     wanted = ("input_ids", "attention_mask", "labels")
     if not isinstance(batch, Mapping):
@@ -161,33 +166,74 @@ def collated_arrays(
                 f"data.collator returns {name} as {kind}; it must be an int64 tensor of shape "
                 f"[{len(rows)}, {length}]"
             )
-    return {name: batch[name].numpy() for name in wanted}
+    return {name: batch[name] for name in wanted}
+
+
+def as_arrays(batch: Batch) -> Arrays:
+    return {name: tensor.numpy() for name, tensor in batch.items()}
+
+
+@dataclass
+class Batches:
+    """What was seen of all batches. tokens, positions: of those of training, without and with
+    their padding."""
+
+    audit: Audit = field(default_factory=Audit)
+    tokens: int = 0
+    positions: int = 0
 
 
 def audit_batches(
     params: Params, collator: Collator, tokenizer: ChatTokenizer, sampler: Sampler
-) -> Audit:
-    """Audit the first epoch of training batches, then all validation batches.
+) -> Batches:
+    """Audit the first epoch of training batches, then all validation batches, which are not packed.
 
     Rows that the collator changed go to `sampler` with the labels that they have then.
     """
-    audit = Audit()
+    seen, dealt, pad = Batches(), array("q"), tokenizer.pad_token_id
     train, validation = (TokenStore(split) for split in SPLITS)
+    for numbers in training_batches(params, train):
+        packs = [train.rows(pack) for pack in numbers]
+        batch = collate_checked(collator, list(chain(*packs)), pad)
+        if params.train.packing:
+            batch = pack_batch(batch, list(map(len, packs)), pad)
+        audit_batch(batch, packs, "train", tokenizer, sampler, seen.audit)
+        dealt.extend(chain(*numbers))
+        seen.tokens += sum(len(row.input_ids) for row in chain(*packs))
+        seen.positions += batch["input_ids"].numel()
+    check_dealt(dealt, train, seen.audit)
     size = params.train.per_device_train_batch_size
-    held_out = (
-        list(range(start, min(start + size, len(validation))))
-        for start in range(0, len(validation), size)
-    )
-    work = (train, training_batches(params, len(train))), (validation, held_out)
-    for split, (store, batches) in zip(SPLITS, work, strict=True):
-        for indices in batches:
-            rows = store.rows(indices)
-            batch = collated_arrays(collator, rows, tokenizer.pad_token_id)
-            known = len(audit.findings)
-            audit_collated(batch, rows, tokenizer, audit)
-            if audit.findings[known:]:
-                sampler.look_at_batch(rows, split, batch, audit.findings[known:])
-    return audit
+    for start in range(0, len(validation), size):
+        rows = validation.rows(range(start, min(start + size, len(validation))))
+        batch = collate_checked(collator, rows, pad)
+        audit_batch(batch, [[row] for row in rows], "validation", tokenizer, sampler, seen.audit)
+    return seen
+
+
+def audit_batch(
+    batch: Batch,
+    packs: Sequence[Sequence[TokenRow]],
+    split: Split,
+    tokenizer: ChatTokenizer,
+    sampler: Sampler,
+    audit: Audit,
+) -> None:
+    """Hold the tensors that reach `forward` against the rows that they were made from."""
+    known, rows, arrays = len(audit.findings), list(chain(*packs)), as_arrays(batch)
+    if "position_ids" in arrays:
+        arrays = audit_packed(arrays, packs, tokenizer, audit)
+    else:
+        audit_collated(arrays, rows, tokenizer, audit)
+    if audit.findings[known:]:
+        sampler.look_at_batch(rows, split, arrays, audit.findings[known:])
+
+
+def check_dealt(dealt: Sequence[int], store: TokenStore, audit: Audit) -> None:
+    """Name each row that is not once among the first that training deals, as many as there are."""
+    times = np.bincount(dealt[: len(store)], minlength=len(store))
+    for number in np.flatnonzero(times != 1).tolist():
+        detail = f"dealt {times[number]} times in the first epoch"
+        audit.add(Finding("row_not_dealt_once", store[number].source, -1, 1, detail))
 
 
 def prove_audit(params: Params, tokenizer: ChatTokenizer) -> list[Control]:
@@ -195,7 +241,7 @@ def prove_audit(params: Params, tokenizer: ChatTokenizer) -> list[Control]:
     stores = {split: TokenStore(split) for split in SPLITS}
     cut_at = params.data.max_length if params.data.truncation == "keep_start" else None
     specimens = choose_specimens(DATASET, stores, tokenizer, params.labels, cut_at)
-    return run_controls(specimens, tokenizer, params.labels)
+    return run_controls(specimens, tokenizer, params.labels, packing=params.train.packing)
 
 
 def controls_missed(controls: list[Control]) -> Measured:
@@ -215,15 +261,19 @@ def controls_missed(controls: list[Control]) -> Measured:
 def print_batch_0(params: Params, collator: Collator, tokenizer: ChatTokenizer) -> None:
     """Print the first batch of training token by token, as it reaches `forward`."""
     store = TokenStore("train")
-    rows = store.rows(next(training_batches(params, len(store))))
-    batch = collated_arrays(collator, rows, tokenizer.pad_token_id)
-    shown = zip(rows, *batch.values(), strict=True)
-    for number, (row, ids, mask, labels) in enumerate(shown):
-        if number >= params.gates.mask.print_rows:
-            break
-        real = mask == 1
+    packs = [store.rows(pack) for pack in next(training_batches(params, store))]
+    batch = collate_checked(collator, list(chain(*packs)), tokenizer.pad_token_id)
+    if params.train.packing:
+        batch = pack_batch(batch, list(map(len, packs)), tokenizer.pad_token_id)
+    arrays = as_arrays(batch)
+    for number, pack in enumerate(packs[: params.gates.mask.print_rows]):
+        ids, labels = arrays["input_ids"][number], arrays["labels"][number]
+        real = np.arange(len(ids)) < sum(len(row.input_ids) for row in pack)
+        if "attention_mask" in arrays:
+            real = arrays["attention_mask"][number] == 1
         tokens = tokenizer.decode_batch([[int(token)] for token in ids[real]])
-        print_tokens(f"Batch 0, row {number}: {row.source}", tokens, labels[real].tolist())
+        sources = ", ".join(row.source for row in pack)
+        print_tokens(f"Batch 0, row {number}: {sources}", tokens, labels[real].tolist())
         if padding := int((~real).sum()):
             console.print(f"({padding} padding tokens, labels {set(labels[~real].tolist())})")
 
@@ -266,9 +316,7 @@ def measure(
     return {
         "content_dropped": count(rows, rows.rows, "content_dropped"),
         "calls_dropped": count(rows, rows.rows, "call_dropped"),
-        "not_judgeable": Measured(
-            unsure, loaded, evidence=tuple(done.not_judgeable[:FINDINGS_SHOWN])
-        ),
+        "not_judgeable": Measured(unsure, loaded, evidence=tuple(done.not_judgeable)),
         "prompt_supervised": count(rows, rows.must_mask, "prompt_supervised"),
         "header_supervised": count(rows, rows.must_mask, "header_supervised"),
         "content_masked": count(rows, rows.must_supervise, "content_masked", "no_supervised_token"),
@@ -305,12 +353,16 @@ def measure(
             "attention_mask_wrong",
             "label_differs_from_input",
         ),
+        "collated_labels_shifted": count(batches, batches.rows, "labels_shifted"),
+        "positions_wrong": count(batches, batches.rows, "positions_wrong"),
+        "targets_across_borders": count(batches, batches.rows, "target_across_border"),
+        "rows_not_dealt_once": count(batches, batches.rows, "row_not_dealt_once"),
         "controls_missed": controls_missed(controls),
     }
 
 
 def summarise(
-    done: Tokenised, measured: Mapping[str, Measured], controls: list[Control]
+    done: Tokenised, batches: Batches, measured: Mapping[str, Measured], controls: list[Control]
 ) -> dict[str, Any]:
     """The numbers for metrics/mask_report.json."""
     train = done.accounting["train"]
@@ -321,6 +373,7 @@ def summarise(
         "validation_rows": done.accounting["validation"].kept,
         "tokens": train.tokens_kept,
         "supervised_tokens": train.tokens_supervised,
+        "batch_fill": batches.tokens / batches.positions,
         "supervised_fraction": train.tokens_supervised / max(train.tokens_kept, 1),
         "target_entropy": entropy_nats(train.supervised_ids),
         "prompt_tokens_supervised": measured["prompt_supervised"].value,
@@ -377,11 +430,11 @@ def main(params: Params) -> None:
             tokenizer=tokenizer.identity(),
         )
     )
-    collated = audit_batches(params, collator, tokenizer, done.sampler)
+    batches = audit_batches(params, collator, tokenizer, done.sampler)
     controls = prove_audit(params, tokenizer)
     print_batch_0(params, collator, tokenizer)
 
-    measured = measure(done, collated, controls, tokenizer)
+    measured = measure(done, batches.audit, controls, tokenizer)
     checks = judge_all(RULES, measured, binding.params, params.run.seed)
     verdict = make_verdict(
         binding,
@@ -395,8 +448,8 @@ def main(params: Params) -> None:
     publish(
         verdict,
         __doc__,
-        numbers=summarise(done, measured, controls),
-        sections=describe(params, done, collated, controls, tokenizer),
+        numbers=summarise(done, batches, measured, controls),
+        sections=describe(params, done, batches.audit, controls, tokenizer),
         conversations=done.sampler.views,
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from .chat.token_store import TOKENS, TokenStore
 from .config import Params, Refusal, UserError, parse_params, read_yaml
 from .config.load import PARAMS_FILE
 from .config.schema import HubModel
@@ -22,7 +23,7 @@ from .estimate.budget import (
     too_large,
 )
 from .estimate.hardware import read_hardware
-from .provenance.records import metrics_path, read_metrics, write_json
+from .provenance.records import write_json
 from .report.terminal import console
 
 
@@ -49,14 +50,17 @@ def count_all_steps(params: Params) -> int:
     """Optimizer steps of the training. Raises UserError where only the data would tell."""
     if params.train.max_steps > 0:
         return params.train.max_steps
-    if not metrics_path("mask_report").is_file():
+    if not (TOKENS / "train.arrow").is_file():
         raise UserError(
             "train.max_steps is -1, and how many steps num_train_epochs are is known after "
             "`dvc repro mask_report`; run it, or budget with train.max_steps=N"
         )
+    from .training.batches import BatchPlan
     from .training.schedule import count_steps
 
-    return count_steps(params.train, int(read_metrics("mask_report")["train_rows"]))
+    lengths = TokenStore("train").lengths()
+    plan = BatchPlan(lengths, params.data.max_length, params.train, params.run.seed)
+    return count_steps(params.train, plan)
 
 
 def budget_of(params: Params) -> Budget:

@@ -42,6 +42,14 @@ def pin_process(module: str, stage: str) -> None:
     os.execv(sys.executable, [sys.executable, "-m", f"stages.{stage}", *sys.argv[1:]])
 
 
+def restart_pinned(threads: int) -> None:
+    """Start this very command once again with the pinned variables, unless it has them."""
+    wanted = pinned_environment(threads)
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def pinned_environment(threads: int) -> dict[str, str]:
     """The variables that bits depend on, with the values that a process must start with."""
     return {

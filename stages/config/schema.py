@@ -208,6 +208,8 @@ class GradientGate:
     max_clip_excess: Positive
     max_dead_fraction: Fraction
     max_saturated_fraction: Fraction
+    max_target_weight_error: Positive
+    min_changed_fraction: Fraction
 
     def __post_init__(self) -> None:
         for low, high in (("min_norm", "max_norm"), ("min_update_ratio", "max_update_ratio")):
@@ -224,6 +226,9 @@ class Gates:
     mask: MaskGate
     overfit: OverfitGate
     gradient: GradientGate
+
+
+Optim = Literal["adamw_torch", "adamw_bnb_8bit", "paged_adamw_8bit"]
 
 
 @dataclass(frozen=True)
@@ -248,11 +253,15 @@ class Train:
     num_train_epochs: Positive
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
+    max_tokens_per_batch: Count | None
     gradient_accumulation_steps: Count
+    group_by_length: bool
+    packing: bool
     num_processes: Count
     distributed: Literal["ddp", "fsdp2"]
     weight_decay: NonNegative
     max_grad_norm: Positive
+    optim: Optim
     optimizer: Optimizer
     gradient_checkpointing: bool
     gradient_checkpointing_kwargs: Checkpointing
@@ -261,6 +270,7 @@ class Train:
     eval_steps: Count
     eval_generations: Natural
     max_new_tokens: Count
+    on_anomaly: Literal["stop", "warn", "skip"]
     step: Hook
     loss: Hook
 
@@ -274,10 +284,20 @@ class Train:
                 f"train.warmup_steps ({self.warmup_steps}) is longer than the training "
                 f"(train.max_steps is {self.max_steps}); lower it"
             )
+        if self.on_anomaly == "skip" and self.step is not None:
+            raise ValueError(
+                "train.on_anomaly is skip, but a step of your own (train.step) applies its update "
+                "before it tells its loss; use stop or warn"
+            )
         if self.num_processes > 1 and self.step is not None:
             raise ValueError(
                 f"train.num_processes is {self.num_processes}, but a step of your own (train.step) "
                 "runs in one process only: it would not add up its tokens over all of them"
+            )
+        if self.num_processes > 1 and self.distributed == "fsdp2" and self.optim != "adamw_torch":
+            raise ValueError(
+                f"train.optim is {self.optim}, whose state cannot be sharded (train.distributed is "
+                "fsdp2); use adamw_torch, or ddp"
             )
         reentrant = self.gradient_checkpointing_kwargs.use_reentrant
         if self.num_processes > 1 and self.gradient_checkpointing and reentrant:

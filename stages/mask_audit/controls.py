@@ -6,6 +6,7 @@ and nothing that was left as it was.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..chat.tokenizer import ChatTokenizer
 from ..config.schema import Labels
@@ -13,12 +14,15 @@ from .audit import audit_collated, audit_rows
 from .corruptions import (
     BATCH_CORRUPTIONS,
     LABEL_CORRUPTIONS,
+    PACK_CORRUPTIONS,
     ROW_CORRUPTIONS,
     Expected,
     plant_in_batch,
+    plant_in_pack,
     plant_in_row,
 )
 from .findings import Audit, Finding, Kind
+from .packed import audit_packed
 from .specimens import Specimen
 
 MIN_CONTROLS = 12
@@ -27,10 +31,12 @@ FACTS: set[Kind] = {"content_trimmed", "reasoning_dropped"}
 """What may be found in a row whose labels are right."""
 ON_ROWS = (*LABEL_CORRUPTIONS, *ROW_CORRUPTIONS)
 ON_BATCHES = tuple(BATCH_CORRUPTIONS)
+ON_PACKS = tuple(PACK_CORRUPTIONS)
 NEEDS = {
     **{name: corruption.needs for name, corruption in LABEL_CORRUPTIONS.items()},
     **{name: corruption.needs for name, corruption in ROW_CORRUPTIONS.items()},
     **{name: corruption.needs for name, corruption in BATCH_CORRUPTIONS.items()},
+    **dict.fromkeys(ON_PACKS, "another row beside it"),
 }
 
 
@@ -91,16 +97,25 @@ def _listed(findings: Sequence[Finding]) -> str:
 
 
 def run_controls(
-    specimens: Sequence[Specimen], tokenizer: ChatTokenizer, policy: Labels
+    specimens: Sequence[Specimen],
+    tokenizer: ChatTokenizer,
+    policy: Labels,
+    *,
+    packing: bool = False,
 ) -> list[Control]:
-    """Every control on every specimen that it fits; one with a fault of its own is left out."""
+    """Every control on every specimen that it fits; one with a fault of its own is left out.
+
+    packing: those on packed rows too.
+    """
     audit = Audit()
     audit_rows([specimen.row for specimen in specimens], tokenizer, policy, audit)
     known = set(audit.findings)
     faulty = {finding.source for finding in known if finding.kind not in FACTS}
     sound = [specimen for specimen in specimens if specimen.stored.source not in faulty]
     on_rows = [_run_on_rows(name, sound, known, tokenizer, policy) for name in ON_ROWS]
-    return on_rows + [_run_on_batches(name, sound, tokenizer, policy) for name in ON_BATCHES]
+    on_batches = [_run_on_batches(name, sound, tokenizer, policy) for name in ON_BATCHES]
+    packs = ON_PACKS if packing else ()
+    return on_rows + on_batches + [_run_on_packs(name, sound, tokenizer, policy) for name in packs]
 
 
 def _run_on_rows(
@@ -140,6 +155,22 @@ def _run_on_batches(
             audit = Audit()
             audit_collated(planted.batch, planted.rows, tokenizer, audit)
             tally.add(planted.expected, audit.findings)
+    return tally.control(specimens, policy)
+
+
+def _run_on_packs(
+    name: str,
+    specimens: Sequence[Specimen],
+    tokenizer: ChatTokenizer,
+    policy: Labels,
+) -> Control:
+    """Two rows packed into one, above one of them alone, which leaves room for padding."""
+    tally = _Tally(name)
+    for one, other in pairwise(specimen.stored for specimen in specimens):
+        packed, expected = plant_in_pack(name, [one, other], tokenizer)
+        audit = Audit()
+        audit_packed(packed, [[one, other], [one]], tokenizer, audit)
+        tally.add([expected], audit.findings)
     return tally.control(specimens, policy)
 
 

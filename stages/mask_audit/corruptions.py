@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..chat.collator import collate
 from ..chat.labels import IGNORE_INDEX, Role, supervised_runs, supervised_turns
+from ..chat.packed import pack_batch
 from ..chat.token_store import TokenRow
 from ..chat.tokenizer import ChatTokenizer
 from ..config.schema import Labels
@@ -337,7 +338,9 @@ def _mask_every_stop(
 def _shift_batch(
     batch: Batch, index: int, rows: Sequence[TokenRow], tokenizer: ChatTokenizer
 ) -> Sequence[Expected] | None:
-    return _relabel(batch, index, rows, np.append(batch["labels"][index, 1:], IGNORE_INDEX))
+    told = _relabel(batch, index, rows, np.append(batch["labels"][index, 1:], IGNORE_INDEX))
+    shifted = Fault(("labels_shifted",))
+    return told and [replace(one, faults=(*one.faults, shifted)) for one in told]
 
 
 def _relabel(
@@ -416,6 +419,26 @@ BATCH_CORRUPTIONS = {
 }
 
 
+def _run_positions_on(packed: Batch, row: TokenRow, start: int) -> Expected:
+    end = start + len(row.input_ids)
+    packed["position_ids"][0, start:end] += start
+    faults = (Fault(("positions_wrong",), (0,)),)
+    return Expected(row.source, faults, frozenset([0]))
+
+
+def _supervise_first_token(packed: Batch, row: TokenRow, start: int) -> Expected:
+    packed["labels"][0, start] = row.input_ids[0]
+    faults = (Fault(("target_across_border",), (0,)),)
+    return Expected(row.source, faults, frozenset([0]))
+
+
+PACK_CORRUPTIONS: dict[str, Callable[[Batch, TokenRow, int], Expected]] = {
+    "packed: positions run on into the next document": _run_positions_on,
+    "packed: first token of the next document supervised": _supervise_first_token,
+}
+"""corrupt(packed, document, where it begins) changes the first of the packed rows in place."""
+
+
 def plant_in_row(
     name: str,
     specimens: Sequence[Specimen],
@@ -445,3 +468,13 @@ def plant_in_batch(
     batch = {key: tensor.numpy() for key, tensor in tensors.items()}
     expected = BATCH_CORRUPTIONS[name].corrupt(batch, index, rows, tokenizer)
     return None if expected is None else PlantedBatch(rows, batch, expected)
+
+
+def plant_in_pack(
+    name: str, rows: Sequence[TokenRow], tokenizer: ChatTokenizer
+) -> tuple[Batch, Expected]:
+    """The control `name` on the second of two rows that are packed; the first is alone below."""
+    tensors = collate([*rows, rows[0]], tokenizer.pad_token_id)
+    packed = pack_batch(tensors, [2, 1], tokenizer.pad_token_id)
+    batch = {key: tensor.numpy() for key, tensor in packed.items()}
+    return batch, PACK_CORRUPTIONS[name](batch, rows[1], len(rows[0].input_ids))

@@ -36,6 +36,10 @@ Kind = Literal[
     "collated_tokens_differ",
     "padding_supervised",
     "attention_mask_wrong",
+    "labels_shifted",
+    "positions_wrong",
+    "target_across_border",
+    "row_not_dealt_once",
 ]
 
 
@@ -78,3 +82,11 @@ class Audit:
     def add(self, finding: Finding) -> None:
         self.faults[finding.kind] += finding.count
         self.findings.append(finding)
+
+    def include(self, other: "Audit") -> None:
+        """Add what another audit found in other rows."""
+        self.rows += other.rows
+        self.must_mask += other.must_mask
+        self.must_supervise += other.must_supervise
+        self.faults.update(other.faults)
+        self.findings += other.findings

@@ -96,7 +96,8 @@ class TinyGPT(nn.Module):
             input_ids: LongTensor[B, T].
             attention_mask: LongTensor[B, T], 1 for a token and 0 for padding on either side; None
                 means no padding. Logits at padded positions are finite and without meaning.
-            position_ids: LongTensor[B, T]; None means 0 .. T - 1. Only differences matter.
+            position_ids: LongTensor[B, T]; None means 0 .. T - 1. Only differences matter. Without
+                an attention_mask, a document of its own begins where they do not count on.
 
         Raises:
             ValueError: T exceeds `max_length`.
@@ -104,11 +105,13 @@ class TinyGPT(nn.Module):
         length = input_ids.shape[1]
         if length > self.max_length:
             raise ValueError(f"{length} tokens exceed the model's max_length of {self.max_length}.")
+        visible = None if attention_mask is None else visible_keys(attention_mask)
+        if attention_mask is None and position_ids is not None:
+            visible = visible_in_document(position_ids)
         if position_ids is None:
             position_ids = torch.arange(length, device=input_ids.device)[None]
         x = self.dropout(self.embedding_norm(self.embedding(input_ids)))
         rotation = rotary(position_ids, self.head_size, x.dtype)
-        visible = None if attention_mask is None else visible_keys(attention_mask)
         nearby = visible
         if self.local_window:
             nearby = within(self.local_window, length, visible, input_ids.device)
@@ -177,6 +180,18 @@ def visible_keys(attention_mask: Tensor) -> Tensor:
     causal = torch.ones(length, length, dtype=torch.bool, device=attention_mask.device).tril()
     itself = torch.eye(length, dtype=torch.bool, device=attention_mask.device)
     return (causal & attention_mask[:, None, None, :].bool()) | itself
+
+
+def visible_in_document(position_ids: Tensor) -> Tensor:
+    """BoolTensor[B, 1, T, T]: may query t look at key s? Only in its document, and never ahead.
+
+    A document begins where position_ids, LongTensor[B, T], do not count on, as transformers' models
+    have it.
+    """
+    length = position_ids.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=position_ids.device).tril()
+    document = (position_ids.diff(prepend=position_ids[:, :1] - 1) != 1).cumsum(-1)
+    return causal & (document[:, None, :, None] == document[:, None, None, :])
 
 
 def within(window: int, length: int, visible: Tensor | None, device: torch.device) -> Tensor:

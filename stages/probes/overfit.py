@@ -21,13 +21,12 @@ from ..training.optimizer import build_optimizer
 from ..training.schedule import constant_schedule
 from ..training.setup import (
     Trainer,
-    hooked_collator,
+    collate_together,
     hooked_loss,
     hooked_step,
     make_autocast,
     make_scaler,
 )
-from ..training.step import StepResult
 from .fingerprint import (
     RunTrace,
     changed_names,
@@ -36,6 +35,8 @@ from .fingerprint import (
     weights_sha256,
 )
 from .initial_loss import InitialLoss, measure_initial_loss
+from .modes import watching_adapters
+from .stop_row import StopRow, examine_stop_row
 
 MIN_STEPS = 10
 """Steps of a run that learns sooner: enough to see bits drift and a frozen weight move."""
@@ -47,7 +48,8 @@ STEPS_OF_OTHER_SEED = 2
 class OverfitRun:
     """losses: nats per supervised token, before step 0, 1, ... and after the last.
 
-    frozen: how many tensors must not change; frozen_changed: names of those that did.
+    frozen: how many tensors must not change; frozen_changed: names of those that did;
+    adapters_off: layers whose adapters took no part in the first step.
     """
 
     initial: InitialLoss
@@ -56,6 +58,8 @@ class OverfitRun:
     rows: list[str]
     frozen: int
     frozen_changed: list[str]
+    adapters_off: list[str]
+    stop_row: StopRow
 
 
 def choose_rows(store: TokenStore, count: int, seed: int) -> list[int]:
@@ -86,6 +90,7 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
         params.train.optimizer,
         learning_rate=params.gates.overfit.learning_rate,
         weight_decay=0.0,
+        kind=params.train.optim,
     )
     return Trainer(
         model=model,
@@ -114,19 +119,21 @@ def run_overfit(
     rows = store.rows(choose_rows(store, params.gates.overfit.num_samples, chosen_by))
     seed_everything(seed)
     trainer = build_overfit_trainer(params, meta, device)
-    batch = to_device(hooked_collator(params.data)(rows, meta.pad_token_id), device)
+    batch = to_device(collate_together(params, rows, meta), device)
     if blank:
         batch = blank_inputs(batch, meta.pad_token_id)
     initial = measure_initial_loss(
         trainer.model, batch, trainer.loss_fn, trainer.autocast, meta.vocab_size
     )
+    stop_row = examine_stop_row(trainer.model, meta.stop_token_id)
     before = frozen_digests(trainer.model)
-    taken: list[StepResult] = []
+    with watching_adapters(trainer.model) as adapters_off:
+        taken = [trainer.step([batch])]
     while len(taken) < (steps or params.gates.overfit.max_steps):
-        taken.append(trainer.step([batch]))
         learned = taken[-1].loss < params.gates.overfit.max_loss
         if steps is None and learned and len(taken) >= MIN_STEPS:
             break
+        taken.append(trainer.step([batch]))
     final, _ = mean_loss(trainer.model, [batch], trainer.loss_fn, trainer.autocast)
     losses = [step.loss for step in taken]
     return OverfitRun(
@@ -141,6 +148,8 @@ def run_overfit(
         rows=[row.source for row in rows],
         frozen=len(before),
         frozen_changed=changed_names(before, trainer.model),
+        adapters_off=sorted(adapters_off),
+        stop_row=stop_row,
     )
 
 

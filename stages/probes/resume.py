@@ -135,11 +135,11 @@ class WatchedTraining:
         device = make_deterministic(params.run)
         store, meta = TokenStore("train"), read_meta()
         self._collator = WatchedCollator(hooked_collator(params.data))
-        model = build_model(params.model, meta.vocab_size, device)
-        trainer = build_trainer(params, model, count_steps(params.train, len(store)))
         batches = TrainingBatches(
             store, meta, self._collator, params.train, params.run.seed, device
         )
+        model = build_model(params.model, meta.vocab_size, device)
+        trainer = build_trainer(params, model, count_steps(params.train, batches.plan))
         self.training = Training(trainer, batches, telemetry=[])
         self._observer = StepObserver(model, trainer.optimizer, trainer.scaler)
 

@@ -36,6 +36,7 @@ class CheckpointDirectory:
     """The checkpoints of one run, below `root`: the repository's own where it is not given."""
 
     def __init__(self, fingerprint: str, keep: int, root: Path | None = None) -> None:
+        self.fingerprint = fingerprint
         self.path = (root or checkpoint_root()) / fingerprint[:16]
         self._keep = keep
 
@@ -81,11 +82,14 @@ class CheckpointDirectory:
         for path in reversed(self._saved()):
             if _digest(path) == path.stem.rpartition("-")[2]:
                 with contextlib.suppress(pickle.UnpicklingError):
-                    state: State = torch.load(path, map_location="cpu", weights_only=True)
-                    return state
+                    return load_state(path)
             print(f"warning: {path} is damaged and was removed; looking for an older checkpoint")
             path.unlink()
         return None
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint, or None."""
+        return next(reversed(self._saved()), None)
 
     def remove(self) -> None:
         """Forget the run: it is finished, and is never resumed."""
@@ -96,6 +100,12 @@ class CheckpointDirectory:
     def _saved(self) -> list[Path]:
         """Checkpoints from the oldest to the newest."""
         return sorted(self.path.glob("step-*.pt"), key=lambda path: int(path.stem.split("-")[1]))
+
+
+def load_state(path: Path) -> State:
+    """What a checkpoint holds, on the CPU; no code of it is run. Raises pickle.UnpicklingError."""
+    state: State = torch.load(path, map_location="cpu", weights_only=True)
+    return state
 
 
 def _digest(path: Path) -> str:

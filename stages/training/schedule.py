@@ -11,15 +11,14 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from ..config.errors import UserError
 from ..config.schema import Train
-from .order import micro_batches_per_step
+from .batches import BatchPlan
 
 
-def count_steps(train: Train, rows: int) -> int:
+def count_steps(train: Train, plan: BatchPlan) -> int:
     """Optimizer steps of the training: `max_steps`, or as many as `num_train_epochs` need."""
     if train.max_steps > 0:
         return train.max_steps
-    rows_per_step = train.per_device_train_batch_size * micro_batches_per_step(train)
-    return max(math.ceil(train.num_train_epochs * rows / rows_per_step), 1)
+    return plan.count_steps(train.num_train_epochs)
 
 
 def count_warmup_steps(train: Train, steps: int) -> int:

@@ -1,10 +1,12 @@
 """The production objects: everything that a training step needs, built from params in one place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import nn
 from torch.amp import GradScaler
@@ -12,14 +14,15 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ..chat.collator import Batch, Collator, collate
-from ..chat.token_store import TokenMeta, TokenStore
+from ..chat.token_store import TokenMeta, TokenRow, TokenStore
 from ..config.hooks import load_hook
 from ..config.schema import Data, Params, Run, Train
 from ..models.build import prepare_for_training
+from .batches import BatchPlan, Packs, collate_packs
 from .evaluation import to_device
 from .loss import LossFunction, causal_lm_loss
 from .optimizer import build_optimizer
-from .order import BatchOrder, micro_batches_per_step
+from .packing import pack_by_length
 from .parallel import ALONE
 from .ranks import rank, world_size
 from .schedule import build_scheduler
@@ -74,6 +77,16 @@ def hooked_collator(data: Data) -> Collator:
     return load_hook(data.collator, "data.collator", collate)
 
 
+def collate_together(params: Params, rows: Sequence[TokenRow], meta: TokenMeta) -> Batch:
+    """All rows in one batch, packed as those of the training are."""
+    packs = [[row] for row in rows]
+    if params.train.packing:
+        packed = pack_by_length(np.array([len(row.input_ids) for row in rows]), meta.max_length)
+        packs = [[rows[number] for number in packed[pack]] for pack in range(len(packed))]
+    collator = hooked_collator(params.data)
+    return collate_packs(packs, collator, meta.pad_token_id, packing=params.train.packing)
+
+
 def hooked_loss(train: Train) -> LossFunction:
     return load_hook(train.loss, "train.loss", causal_lm_loss)
 
@@ -100,6 +113,7 @@ def build_trainer(
         train.optimizer,
         learning_rate=train.learning_rate,
         weight_decay=train.weight_decay,
+        kind=train.optim,
     )
     return Trainer(
         model=model,
@@ -115,7 +129,7 @@ def build_trainer(
 
 
 class TrainingBatches:
-    """This rank's micro-batches of every training step, as the seed orders them."""
+    """This rank's micro-batches of every training step, as `plan` says."""
 
     def __init__(
         self,
@@ -128,15 +142,20 @@ class TrainingBatches:
     ) -> None:
         self._store, self._collator, self._device = store, collator, device
         self._pad_token_id = meta.pad_token_id
-        self._size = train.per_device_train_batch_size
-        rows_per_step = self._size * micro_batches_per_step(train)
-        self._order = BatchOrder(len(store), rows_per_step, seed)
+        self._packing = train.packing
+        self.plan = BatchPlan(store.lengths(), meta.max_length, train, seed)
 
     def of_step(self, step: int) -> list[Batch]:
         """Collated micro-batches of step 0, 1, ...; the ranks take them in turn."""
-        dealt = self._order.micro_batches(step, self._size)[rank() :: world_size()]
-        return [self._collate(rows) for rows in dealt]
+        dealt = self.plan.micro_batches(step)[rank() :: world_size()]
+        return [self._collate(packs) for packs in dealt]
 
-    def _collate(self, indices: list[int]) -> Batch:
-        batch = self._collator(self._store.rows(indices), self._pad_token_id)
+    def rows_of_step(self, step: int) -> list[TokenRow]:
+        """The rows of step 0, 1, ... over all ranks, as the token store has them."""
+        packs = chain.from_iterable(self.plan.micro_batches(step))
+        return self._store.rows(chain.from_iterable(packs))
+
+    def _collate(self, numbers: Packs) -> Batch:
+        packs = [self._store.rows(pack) for pack in numbers]
+        batch = collate_packs(packs, self._collator, self._pad_token_id, packing=self._packing)
         return to_device(batch, self._device)

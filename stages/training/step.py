@@ -22,13 +22,16 @@ from .parallel import reducing, whole
 from .ranks import sum_over_ranks
 
 Autocast = Callable[[], AbstractContextManager[None]]
+Veto = Callable[[float, float], bool]
+"""Given the loss and the gradient norm of a step, says whether its update must not be applied."""
 
 
 @dataclass(frozen=True)
 class StepResult:
     """loss: nats per supervised token; grad_norm: global L2 norm before clipping.
 
-    skipped: the optimizer was not called, because a scaled float16 gradient overflowed.
+    skipped: the optimizer was not called, because a scaled float16 gradient overflowed or the
+    step was vetoed.
     """
 
     loss: float
@@ -63,13 +66,15 @@ def train_step(
     max_grad_norm: float,
     autocast: Autocast,
     scaler: GradScaler,
+    veto: Veto | None = None,
 ) -> StepResult:
     """One optimizer step over all micro-batches, as if they were one batch.
 
     Each micro-batch's loss is divided by the supervised tokens of the whole step, not of its own:
     a mean of means would weight the tokens of short answers more. The scaler does nothing but in
-    float16, where a step whose gradients overflow is skipped, and the schedule waits. Where several
-    ranks share a step, each takes its own micro-batches, and all get the same result.
+    float16, where a step whose gradients overflow is skipped, and the schedule waits; so it does
+    when `veto` forbids the update. Where several ranks share a step, each takes its own
+    micro-batches, and all get the same result.
     """
     counted = sum(count_targets(batch["labels"]) for batch in micro_batches)
     supervised_tokens = int(sum_over_ranks(counted))
@@ -87,13 +92,15 @@ def train_step(
     scaler.unscale_(optimizer)
     grad_norm = whole(nn.utils.clip_grad_norm_(trainable, max_grad_norm))
     scale = scaler.get_scale()
-    scaler.step(optimizer)
+    total = sum_over_ranks(float(loss))
+    skipped = veto is not None and veto(total, float(grad_norm))
+    if not skipped:
+        scaler.step(optimizer)
     scaler.update()
-    skipped = scaler.get_scale() < scale
+    skipped = skipped or scaler.get_scale() < scale
     if not skipped:
         scheduler.step()
     optimizer.zero_grad()
-    total = sum_over_ranks(float(loss))
     return StepResult(total, float(grad_norm), learning_rate, supervised_tokens, skipped)
 
 

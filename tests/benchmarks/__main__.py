@@ -21,6 +21,7 @@ from stages.provenance.hashing import sha256_file, sha256_files
 from ..conftest import ROOT
 from ..project import Project, make_project
 from .preparing import bench_preparing
+from .training import bench_base_model, bench_training
 
 PAIRS = 7
 MEBIBYTE = 1 << 20
@@ -118,12 +119,19 @@ def bench_memory(scratch: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    figures: dict[str, float] = {}
-    for bench in (bench_hashing, bench_nothing_to_do, bench_memory, bench_preparing):
+    figures: dict[str, float | str] = {}
+    for bench in (
+        bench_hashing,
+        bench_nothing_to_do,
+        bench_memory,
+        bench_preparing,
+        bench_training,
+        bench_base_model,
+    ):
         with tempfile.TemporaryDirectory() as scratch:
             figures |= bench(Path(scratch))
-    for name, ratio in figures.items():
-        print(f"BENCH {name} {ratio:.3f}")
+    for name, figure in figures.items():
+        print(f"BENCH {name} {figure if isinstance(figure, str) else f'{figure:.3f}'}")
 
 
 if __name__ == "__main__":

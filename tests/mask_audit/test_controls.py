@@ -15,6 +15,7 @@ from stages.mask_audit.audit import audit_collated, audit_rows
 from stages.mask_audit.controls import (
     MIN_CONTROLS,
     ON_BATCHES,
+    ON_PACKS,
     ON_ROWS,
     Control,
     judge,
@@ -84,9 +85,14 @@ def specimens_of(
 
 
 def run(
-    tokenizer: ChatTokenizer, rows: Sequence[list[Message]] = ROWS, policy: Labels = POLICY
+    tokenizer: ChatTokenizer,
+    rows: Sequence[list[Message]] = ROWS,
+    policy: Labels = POLICY,
+    *,
+    packing: bool = False,
 ) -> dict[str, Control]:
-    controls = run_controls(specimens_of(tokenizer, rows, policy), tokenizer, policy)
+    specimens = specimens_of(tokenizer, rows, policy)
+    controls = run_controls(specimens, tokenizer, policy, packing=packing)
     return {control.name: control for control in controls}
 
 
@@ -111,6 +117,20 @@ def test_every_control_is_caught_on_every_row(tokenizer: ChatTokenizer) -> None:
     assert all(one.caught == one.applied for one in controls.values())
     assert len(controls) - len(NEVER_HERE) == 26
     assert gate(list(controls.values())) == "pass"
+
+
+def test_controls_on_packed_rows_are_caught_where_rows_are_packed(
+    tokenizer: ChatTokenizer,
+) -> None:
+    controls, plain = run(tokenizer, packing=True), run(tokenizer)
+    packed = {name: one for name, one in controls.items() if name not in plain}
+    assert set(packed) == set(ON_PACKS)
+    assert {name: one.missed for name, one in packed.items() if one.missed} == {}
+    assert {one.kinds for one in packed.values()} == {
+        ("positions_wrong",),
+        ("target_across_border",),
+    }
+    assert all(one.caught == one.applied == 3 for one in packed.values())
 
 
 def test_controls_count_rows_and_say_what_the_audit_called_them(

@@ -22,8 +22,8 @@ LORA = {
 }
 
 
-def write_llama(directory: Path, vocab_size: int = 2048, seed: int = 0) -> Path:
-    """Random weights under `seed`, and the tokenizer of the demo data beside them."""
+def tiny_llama(vocab_size: int, seed: int = 0) -> Any:
+    """Random weights under `seed`."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -37,7 +37,12 @@ def write_llama(directory: Path, vocab_size: int = 2048, seed: int = 0) -> Path:
         max_position_embeddings=256,
         tie_word_embeddings=True,
     )
-    LlamaForCausalLM(config).save_pretrained(directory)
+    return LlamaForCausalLM(config)
+
+
+def write_llama(directory: Path, vocab_size: int = 2048, seed: int = 0) -> Path:
+    """`tiny_llama`, and the tokenizer of the demo data beside it."""
+    tiny_llama(vocab_size, seed).save_pretrained(directory)
     for file in (ROOT / "data/tokenizer").iterdir():
         shutil.copy(file, directory)
     return directory

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "dvc queue start": "test_experiments.py",
     "holdshort compose run=cuda train.num_processes=8": "test_ranks.py",
     "dvc commit full_train": "test_ranks.py",
+    "holdshort replay": "test_replay.py",
 }
 
 

@@ -67,6 +67,18 @@ def test_a_sound_training_shows_nothing_amiss() -> None:
 
 
 @pytest.mark.usefixtures("tokens")
+def test_packed_rows_show_nothing_amiss_and_their_documents_are_charted() -> None:
+    probe = run_gradient_probe(make_params(train__packing=True))
+    found, targets = probe.forward.dependencies, probe.first_step.targets
+    assert found is not None
+    assert found.asked == 4  # of two documents of four tokens
+    assert (found.on_future, found.on_others, found.without_input) == ([], [], [])
+    assert targets.asked > 20
+    assert targets.untrained + targets.unasked + targets.wrong + targets.raised == []
+    assert targets.weight_error < 1e-3
+
+
+@pytest.mark.usefixtures("tokens")
 def test_frozen_parameters_are_told_from_those_that_train() -> None:
     name = next(iter(dict(build_model(make_params().model, VOCABULARY, CPU).named_parameters())))
     probe = run_gradient_probe(make_params(model__frozen=[name]))
@@ -118,11 +130,11 @@ def test_every_precision_passes_and_a_loss_that_is_not_scaled_is_named_in_float1
     monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     params = make_params(run__precision=precision)
-    healthy = measure(run_gradient_probe(params), UNCHECKED, params.train)
+    healthy = measure(run_gradient_probe(params), UNCHECKED, params.train, params.run.precision)
     assert [healthy[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
     assert healthy["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)
     monkeypatch.setattr(setup, "hooked_step", lambda train: unscaled)
-    found = measure(run_gradient_probe(params), UNCHECKED, params.train)
+    found = measure(run_gradient_probe(params), UNCHECKED, params.train, params.run.precision)
     assert found["loss_unscaled"].value == (4 if precision == "fp16" else 0)
 
 
@@ -135,6 +147,6 @@ def test_a_step_that_overflows_is_no_fault_of_the_training(
     monkeypatch.setattr(setup, "make_scaler", lambda run: scaler(backoff_factor=2.0**-120))
     probe = run_gradient_probe(params)
     assert [record.skipped for record in probe.records] == [True, False, False, False]
-    found = measure(probe, UNCHECKED, params.train)
+    found = measure(probe, UNCHECKED, params.train, params.run.precision)
     assert [found[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
     assert found["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stages import overfit_gate
-from stages.chat.token_store import TokenMeta, TokenStore
+from stages.chat.token_store import TokenMeta, TokenStore, read_meta
 from stages.config import UserError
 from stages.models.build import build_model
 from stages.overfit_gate import measure
@@ -21,8 +21,10 @@ from stages.probes.overfit import (
     replay_in_fresh_processes,
     run_overfit,
 )
+from stages.probes.stop_row import StopRow
 from stages.training.determinism import seed_everything
 from stages.training.loss import causal_lm_loss
+from stages.training.setup import collate_together
 from stages.training.step import train_step
 from stages.verdict.judging import judge_all
 from stages.verdict.rules.overfit_gate import RULES
@@ -93,6 +95,17 @@ def test_a_run_reports_the_loss_before_each_step_and_after_the_last() -> None:
 
 
 @pytest.mark.usefixtures("tokens")
+def test_rows_are_packed_where_those_of_the_training_are() -> None:
+    params = make_params(train__packing=True)
+    packed, alone = run_overfit(params, 42), run_overfit(make_params(), 42)
+    assert packed.rows == alone.rows
+    assert packed.losses == pytest.approx(alone.losses, rel=1e-5)
+    rows = TokenStore("train").rows(choose_rows(TokenStore("train"), 4, 42))
+    batch = collate_together(params, rows, read_meta())
+    assert (len(batch["input_ids"]), "attention_mask" in batch) == (1, False)
+
+
+@pytest.mark.usefixtures("tokens")
 def test_the_same_seed_gives_the_same_bits_and_another_other_bits() -> None:
     params = make_params(model__dropout=0.5)
     run = run_overfit(params, 42)
@@ -156,8 +169,9 @@ def test_a_small_model_learns_the_rows_by_heart_and_only_with_its_inputs() -> No
 
 def make_run(losses: list[float]) -> OverfitRun:
     trace = RunTrace(losses[:-1], [1.0] * (len(losses) - 1), "a" * 64, "b" * 64)
-    initial = InitialLoss(loss=3.4, reference=3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40)
-    return OverfitRun(initial, losses, trace, ["rows.jsonl:1"], 0, [])
+    initial = InitialLoss(3.4, 3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40, entropy=3.4)
+    rows = ["rows.jsonl:1"]
+    return OverfitRun(initial, losses, trace, rows, 0, [], adapters_off=[], stop_row=StopRow(0, []))
 
 
 def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:

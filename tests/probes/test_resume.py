@@ -61,6 +61,8 @@ HEALTHY: dict[str, dict[str, Any]] = {
     "bfloat16": {"run__precision": "bf16", "model__dropout": 0.1},
     "float16": {"run__precision": "fp16", "model__dropout": 0.1},
     "accumulation": {"train__gradient_accumulation_steps": 2, "model__dropout": 0.1},
+    "grouped by length": {"train__group_by_length": True},
+    "packed": {"train__packing": True, "model__dropout": 0.1},
     "one micro-batch": {"train__gradient_accumulation_steps": 1},
     "warm-up over the break": {"train__warmup_steps": 5},
     "shorter than the check": {"train__max_steps": 2, "train__warmup_ratio": 0.0},

@@ -14,7 +14,8 @@ from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenStore, read_meta
 from stages.config import Refusal
 from stages.config.launch import PINNED_VARIABLES, end_rank
-from stages.config.schema import Params
+from stages.config.schema import HubModel, Params
+from stages.models.hub import add_adapter
 from stages.models.tiny_gpt import TinyGPT
 from stages.training.determinism import make_deterministic
 from stages.training.parallel import (
@@ -43,6 +44,7 @@ from stages.training.ranks import (
 )
 from stages.training.setup import Trainer, TrainingBatches, build_trainer
 
+from ..models.llama import hub_tree, tiny_llama
 from ..parts import VOCABULARY
 from ..settings import make_params
 
@@ -80,11 +82,17 @@ def _be_rank(number: int, port: int, work: Work, directory: Path, name: str, kin
 
 
 def params_for(ranks: int, kind: str = "ddp") -> Params:
-    """Four micro-batches of two rows a step, however many ranks share them."""
+    """Four micro-batches of two rows a step, however many ranks share them.
+
+    kind: ddp, fsdp2, or replicas of another training: packed (rows) or adapter (over a base).
+    """
+    values = {"model": hub_tree("0" * 64)} if kind == "adapter" else {}
     return make_params(
+        **values,
+        train__packing=kind == "packed",
         train__num_processes=ranks,
         train__gradient_accumulation_steps=4 // ranks,
-        train__distributed=kind,
+        train__distributed="fsdp2" if kind == "fsdp2" else "ddp",
         train__warmup_steps=2,
         train__max_steps=STEPS,
     )
@@ -92,7 +100,11 @@ def params_for(ranks: int, kind: str = "ddp") -> Params:
 
 def build(params: Params, team: Team = ALONE) -> Trainer:
     make_deterministic(params.run)
-    model = TinyGPT(vocab_size=VOCABULARY, d_model=16, n_layers=2, n_heads=2, max_length=32)
+    model: nn.Module
+    if isinstance(params.model, HubModel):
+        model = add_adapter(tiny_llama(VOCABULARY), params.model).train()
+    else:
+        model = TinyGPT(vocab_size=VOCABULARY, d_model=16, n_layers=2, n_heads=2, max_length=64)
     trainer = build_trainer(params, model, STEPS, team.wrap)
     seed_rank(params.run.seed)
     return trainer
@@ -145,13 +157,14 @@ def whole_gradient(model: nn.Module) -> torch.Tensor:
 
 def rows_of(batch: Batch) -> list[list[int]]:
     """The tokens of each row of a batch without its padding."""
-    lengths = batch["attention_mask"].sum(1).tolist()
-    rows = zip(batch["input_ids"].tolist(), lengths, strict=True)
+    ids = batch["input_ids"]
+    lengths = batch.get("attention_mask", torch.ones_like(ids)).sum(1).tolist()
+    rows = zip(ids.tolist(), lengths, strict=True)
     return [ids[:length] for ids, length in rows]
 
 
-def train_alone(directory: Path) -> dict[str, Any]:
-    params = params_for(1)
+def train_alone(directory: Path, kind: str = "ddp") -> dict[str, Any]:
+    params = params_for(1, kind)
     return take_steps(build(params), batches_for(params, directory))
 
 

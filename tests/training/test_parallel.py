@@ -39,6 +39,11 @@ def together(directory: Path) -> Measured:
 
 
 @pytest.fixture(scope="module")
+def packed(directory: Path) -> Measured:
+    return run_ranks(train_together, directory, "packed", "packed")
+
+
+@pytest.fixture(scope="module")
 def sharded(directory: Path) -> Measured:
     return run_ranks(train_together, directory, "fsdp2", "fsdp2")
 
@@ -66,6 +71,18 @@ def test_two_ranks_have_the_gradients_of_one_process_on_the_same_rows(
     assert_same_training(together, alone)
     assert_same_weights(together[0], alone)
     assert min(float(gradient.norm()) for gradient in alone["gradients"]) > 0.1
+
+
+def test_an_adapter_over_a_frozen_base_is_trained_as_by_one_process(directory: Path) -> None:
+    with pinned_process():
+        alone = train_alone(directory, "adapter")
+    together = run_ranks(train_together, directory, "adapter", "adapter")
+    assert_same_training(together, alone)
+    assert_same_weights(together[0], alone)
+    assert [one["replicas_equal"] for one in together] == [[True] * STEPS] * RANKS
+    trained = [tensor for name, tensor in alone["weights"].items() if ".lora_B." in name]
+    assert len(trained) == 14
+    assert min(float(tensor.abs().max()) for tensor in trained) > 1e-3
 
 
 def test_losses_and_norms_are_those_of_all_ranks(together: Measured) -> None:
@@ -124,9 +141,21 @@ def test_a_state_that_was_saved_goes_on_to_the_bit(together: Measured) -> None:
 
 
 @pytest.mark.slow
-def test_two_runs_with_two_ranks_have_the_same_bits(together: Measured, directory: Path) -> None:
-    again = run_ranks(train_together, directory, "again")
-    for one, other in zip(together, again, strict=True):
+def test_two_ranks_train_on_packed_rows_as_one_process_does(
+    packed: Measured, directory: Path
+) -> None:
+    with pinned_process():
+        alone = train_alone(directory, "packed")
+    assert_same_training(packed, alone)
+    assert_same_weights(packed[0], alone)
+    assert max(len(row) for rows in alone["rows"] for row in rows) > 32  # several to a row
+    assert [one["resumed"] for one in packed] == [True, True]
+
+
+@pytest.mark.slow
+def test_two_runs_with_two_ranks_have_the_same_bits(packed: Measured, directory: Path) -> None:
+    again = run_ranks(train_together, directory, "again", "packed")
+    for one, other in zip(packed, again, strict=True):
         assert one["results"] == other["results"]
         assert all(t.equal(other["weights"][name]) for name, t in one["weights"].items())
 

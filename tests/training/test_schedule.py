@@ -1,10 +1,12 @@
 """The learning rate of every step is that of transformers' schedule of the same name."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from stages.config import UserError
+from stages.training.batches import BatchPlan
 from stages.training.schedule import (
     build_scheduler,
     constant_schedule,
@@ -83,7 +85,8 @@ def test_steps_are_counted_by_max_steps_or_epochs(
     values: dict[str, float], rows: int, steps: int
 ) -> None:
     train = make_params(**{f"train__{key}": value for key, value in values.items()}).train
-    assert count_steps(train, rows) == steps
+    plan = BatchPlan(np.ones(rows, np.int64), 64, train, 0)
+    assert count_steps(train, plan) == steps
 
 
 @pytest.mark.parametrize(

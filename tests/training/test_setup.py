@@ -8,6 +8,7 @@ from torch import nn
 
 from stages.chat.collator import collate
 from stages.chat.token_store import TokenStore
+from stages.models.tiny_gpt import TinyGPT
 from stages.training.loss import causal_lm_loss
 from stages.training.schedule import schedule_factor
 from stages.training.setup import (
@@ -20,7 +21,7 @@ from stages.training.setup import (
 )
 from stages.training.step import train_step
 
-from ..parts import Bigram, make_batch, make_rows, write_store
+from ..parts import VOCABULARY, Bigram, flat_gradient, make_batch, make_rows, write_store
 from ..settings import make_params
 
 
@@ -93,3 +94,32 @@ def test_the_rows_of_a_step_do_not_depend_on_how_it_is_split(
     whole = TrainingBatches(store, meta, collate, train, 42, torch.device("cpu")).of_step(0)[0]
     first = whole["input_ids"][0][: int(whole["attention_mask"][0].sum())]
     assert tuple(first.tolist()) == rows[0]
+
+
+@pytest.mark.parametrize("mode", [{}, {"group_by_length": True}, {"packing": True}], ids=str)
+def test_a_step_has_one_gradient_however_it_is_split(tmp_path: Path, mode: dict[str, bool]) -> None:
+    meta = write_store(tmp_path, "train", make_rows(40))
+    values = {f"train__{key}": value for key, value in mode.items()}
+    found = []
+    for size, accumulation in ((8, 1), (2, 4), (1, 8)):
+        params = make_params(
+            train__per_device_train_batch_size=size,
+            train__gradient_accumulation_steps=accumulation,
+            **values,
+        )
+        torch.manual_seed(0)
+        trainer = build_trainer(params, TinyGPT(VOCABULARY, 16, n_heads=2, max_length=64), 20)
+        store = TokenStore("train", tmp_path)
+        batches = TrainingBatches(store, meta, collate, params.train, 42, torch.device("cpu"))
+        gradients: list[torch.Tensor] = []
+        trainer.optimizer.register_step_pre_hook(
+            lambda *_, kept=gradients, model=trainer.model: kept.append(flat_gradient(model))
+        )
+        result = trainer.step(batches.of_step(1))
+        found.append((gradients[0], result))
+    (whole, expected), *others = found
+    assert float(whole.norm()) > 0.1
+    for gradient, result in others:
+        torch.testing.assert_close(gradient, whole, rtol=0, atol=1e-6)
+        assert result.loss == pytest.approx(expected.loss, abs=1e-6)
+        assert result.supervised_tokens == expected.supervised_tokens

@@ -1,6 +1,7 @@
 """What a checkpoint holds brings a training back to the bit: the same steps on the same rows."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,9 +31,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def make_training(precision: str = "fp32") -> Training:
+def make_training(precision: str = "fp32", **values: Any) -> Training:
     """A training at step 0 whose steps draw random numbers."""
-    params = make_params(train__warmup_steps=2, run__precision=precision)
+    params = make_params(train__warmup_steps=2, run__precision=precision, **values)
     meta = write_store(TOKENS, "train", make_rows(10))
     seed_everything(5)
     trainer = build_trainer(params, Bigram(dropout=0.5), 12)
@@ -71,18 +72,28 @@ def test_the_next_step_takes_the_batches_behind_those_that_were_seen() -> None:
     assert (asked, training.done) == ([0, 1, 2], 3)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("precision", "values"),
+    [
+        ("fp32", {}),
+        ("fp16", {}),
+        ("fp32", {"train__group_by_length": True}),
+        ("fp32", {"train__packing": True}),
+        ("fp32", {"train__max_tokens_per_batch": 64}),
+    ],
+    ids=["fp32", "fp16", "grouped", "packed", "by tokens"],
+)
 def test_a_resumed_training_ends_with_the_bits_of_one_that_was_not_broken_off(
-    precision: str,
+    precision: str, values: dict[str, Any]
 ) -> None:
-    whole = make_training(precision)
+    whole = make_training(precision, **values)
     expected = take_steps(whole, 6)
     drawn_next = torch.rand(1)
 
-    first = make_training(precision)
+    first = make_training(precision, **values)
     results = take_steps(first, 3)
     state = saved_and_loaded(first)
-    second = make_training(precision)
+    second = make_training(precision, **values)
     seed_everything(999)
     restore(second, state)
     results += take_steps(second, 3)

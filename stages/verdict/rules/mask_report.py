@@ -7,6 +7,10 @@ from ..judging import Rule
 
 LABELLING = "report this: the labelling is wrong for this template (the page shows the tokens)"
 MEND_ROWS = "use a template that leaves contents as they are, or mend the named rows"
+SHIFTED = (
+    "the collator shifts the labels, and the loss shifts them again: the model would learn the "
+    "token after the next"
+)
 COLLATOR = "mend data.collator: it changed labels that were right in the token store"
 
 RULES = (
@@ -214,6 +218,34 @@ RULES = (
         unit="tokens",
     ),
     Rule(
+        "collated_labels_shifted",
+        "each label reaches the loss at its own token: the loss shifts them",
+        "zero",
+        "mend data.collator: it must not shift the labels, the loss does",
+        unit="tokens",
+    ),
+    Rule(
+        "positions_wrong",
+        "in a packed row, position ids restart with each document",
+        "zero",
+        "report this, or mend data.collator if other checks of batches fail too",
+        unit="tokens",
+    ),
+    Rule(
+        "targets_across_borders",
+        "in a packed row, nothing is predicted from another document",
+        "zero",
+        "report this, or mend data.collator if other checks of batches fail too",
+        unit="tokens",
+    ),
+    Rule(
+        "rows_not_dealt_once",
+        "the first epoch deals every row once",
+        "zero",
+        "report this: batches are not dealt as their seed says",
+        unit="rows",
+    ),
+    Rule(
         "controls_missed",
         "the audit names every corruption that was planted in rows of this data, by its token",
         "zero",
@@ -235,6 +267,14 @@ CAUSES = (
         "the collator inverts the labels: prompts are supervised and answers are masked",
     ),
     (
+        {
+            *("collated_labels_shifted", "collated_inputs_changed"),
+            *("collated_header_supervised", "collated_stop_masked"),
+        },
+        SHIFTED,
+    ),
+    ({"collated_labels_shifted"}, SHIFTED),
+    (
         {"collated_stop_masked"},
         "the collator masks the stop token (often because it masks every id equal to the pad "
         "token): the model would never stop",
@@ -244,6 +284,12 @@ CAUSES = (
     ({"collated_content_masked"}, "the collator masks parts of the answers"),
     ({"collated_padding_supervised"}, "the collator supervises padding: the model learns to pad"),
     ({"collated_inputs_changed"}, "the collator changes tokens, labels or the attention mask"),
+    (
+        {"positions_wrong"},
+        "documents of a packed row are not told apart: each is learned behind strangers",
+    ),
+    ({"targets_across_borders"}, "the first token of a document is predicted from another"),
+    ({"rows_not_dealt_once"}, "rows are left out of training, or seen more often than others"),
     ({"id_outside_vocabulary"}, "the tokenizer does not belong to the model"),
     ({"content_dropped"}, "the chat template rewrites or drops what was said"),
     ({"calls_dropped"}, "the chat template does not write calls of tools"),

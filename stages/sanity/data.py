@@ -1,0 +1,283 @@
+"""Are the batches fit to be learned from? Read from what the loaders give, without the model."""
+
+import hashlib
+import itertools
+import random
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from .subject import IGNORE_INDEX, Batch, Task, input_of, is_integer, labels_of
+
+LONG_ENOUGH = 8
+"""Rows with fewer numbers or tokens than this repeat by chance."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of some batches: digests of inputs, and labels as plain values (None: many)."""
+
+    digests: list[str]
+    labels: list[Any]
+    batch_sizes: list[int]
+
+
+@dataclass
+class DataAudit:
+    """Counts and shares over the batches that were read.
+
+    Every list names what was found; a share is of rows. duplicates: those that repeat one row.
+    """
+
+    rows: int = 0
+    non_finite: int = 0
+    constant: bool = False
+    mean_abs: float | None = None
+    largest: float | None = None
+    target_rms: float | None = None
+    labels_non_finite: int = 0
+    out_of_range: list[int] = field(default_factory=list)
+    label_kinds: int | None = None
+    majority: float | None = None
+    masked_rows: int = 0
+    duplicates: float = 0.0
+    conflicts: float = 0.0
+    sorted_labels: bool | None = None
+    leaking_feature: str | None = None
+    mask_inverted: bool = False
+    supervised_padding: int = 0
+    masked_stops: bool = False
+
+
+def collect_rows(batches: list[Batch]) -> Rows:
+    """Digest every row; a whole batch that comes again (a loader that cycles) is left out."""
+    digests: list[str] = []
+    labels: list[Any] = []
+    sizes: list[int] = []
+    known: set[str] = set()
+    for batch in batches:
+        given, targets = input_of(batch), labels_of(batch)
+        if given is None or given.ndim == 0:
+            continue
+        own = [_digest(row) for row in given.detach().cpu()]
+        whole = "".join(own)
+        if whole in known:
+            continue
+        known.add(whole)
+        digests += own
+        sizes.append(len(own))
+        if targets is not None and targets.ndim == 1 and len(targets) == len(own):
+            labels += targets.detach().cpu().tolist()
+        else:
+            rows = [None] * len(own) if targets is None else targets.detach().cpu()
+            labels += [None if row is None else _digest(row) for row in rows]
+    return Rows(digests, labels, sizes)
+
+
+def _digest(row: torch.Tensor) -> str:
+    return hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest()[:16]
+
+
+def audit_data(
+    batches: list[Batch], task: Task | None, classes: int | None, config: Any
+) -> DataAudit:
+    """Audit the training batches. classes: how many the model tells apart; config: its own."""
+    found = DataAudit()
+    inputs = [x for batch in batches if (x := input_of(batch)) is not None]
+    labels = [y for batch in batches if (y := labels_of(batch)) is not None]
+    rows = collect_rows(batches)
+    found.rows = len(rows.digests)
+    if not inputs:
+        return found
+    _audit_inputs(found, inputs)
+    if labels:
+        _audit_labels(found, labels, task, classes)
+    numbers = inputs[0].is_floating_point()
+    long = inputs[0][0].numel() >= LONG_ENOUGH
+    if long and rows.digests:
+        ((_, most),) = Counter(rows.digests).most_common(1)
+        found.duplicates = (most - 1) / len(rows.digests)
+        found.conflicts = conflicting_share(rows)
+    if task in ("classification", "binary") and rows.labels and None not in rows.labels:
+        found.sorted_labels = comes_sorted(rows)
+    if numbers and task in ("classification", "binary", "regression"):
+        found.leaking_feature = find_leak(inputs, labels)
+    _audit_masks(found, batches, config)
+    return found
+
+
+def _audit_inputs(found: DataAudit, inputs: list[torch.Tensor]) -> None:
+    if not inputs[0].is_floating_point():
+        first = inputs[0].reshape(len(inputs[0]), -1)
+        found.constant = found.rows > 1 and all(
+            x.shape[1:] == inputs[0].shape[1:] and bool((x == first[0].reshape(x[0].shape)).all())
+            for x in inputs
+        )
+        return
+    found.non_finite = sum(int((~x.isfinite()).sum()) for x in inputs)
+    flat = torch.cat([x.detach().float().flatten() for x in inputs])
+    flat = flat[flat.isfinite()]
+    if len(flat):
+        found.mean_abs, found.largest = float(flat.abs().mean()), float(flat.abs().max())
+    found.constant = found.rows > 1 and all(
+        x.shape[1:] == inputs[0].shape[1:] and bool((x == inputs[0][:1]).all()) for x in inputs
+    )
+
+
+def _audit_labels(
+    found: DataAudit, labels: list[torch.Tensor], task: Task | None, classes: int | None
+) -> None:
+    if labels[0].is_floating_point():
+        found.labels_non_finite = sum(int((~y.isfinite()).sum()) for y in labels)
+        if task == "regression":
+            flat = torch.cat([y.float().flatten() for y in labels])
+            found.target_rms = float(flat.square().mean().sqrt())
+            found.label_kinds = len(torch.unique(flat))
+        if task == "binary":
+            _count_classes(found, torch.cat([y.flatten() for y in labels]))
+        return
+    flat = torch.cat([y.flatten() for y in labels])
+    if labels[0].ndim > 1:
+        found.masked_rows = sum(
+            int((y == IGNORE_INDEX).reshape(len(y), -1).all(1).sum()) for y in labels
+        )
+    known = flat[flat != IGNORE_INDEX]
+    if not len(known):
+        found.label_kinds = 0
+        return
+    counts = _count_classes(found, known)
+    if task in ("classification", "tagging", "lm") and classes is not None and classes > 1:
+        found.out_of_range = sorted(c for c in counts if not 0 <= c < classes)
+
+
+def _count_classes(found: DataAudit, labels: torch.Tensor) -> Counter[int]:
+    counts = Counter(labels.tolist())
+    found.label_kinds = len(counts)
+    found.majority = max(counts.values()) / len(labels)
+    return counts
+
+
+def conflicting_share(rows: Rows) -> float:
+    """Share of rows whose input stands elsewhere with another label."""
+    by_input: dict[str, set[Any]] = defaultdict(set)
+    for digest, label in zip(rows.digests, rows.labels, strict=True):
+        by_input[digest].add(label)
+    return sum(len(by_input[digest]) > 1 for digest in rows.digests) / len(rows.digests)
+
+
+def comes_sorted(rows: Rows) -> bool | None:
+    """Do labels come in one run a class? None where too few rows or classes can tell."""
+    labels = rows.labels
+    if len(labels) < 32 or len(set(labels)) < 2:
+        return None
+    runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
+    return bool(runs <= 2 * len(set(labels)) and runs < len(labels) / 8)
+
+
+def find_leak(inputs: list[torch.Tensor], labels: list[torch.Tensor]) -> str | None:
+    """The feature that is the label itself, up to scale."""
+    if not labels or inputs[0].ndim != 2 or inputs[0].shape[1] < 4:
+        return None
+    x = torch.cat([one.detach().double() for one in inputs])
+    y = torch.cat([one.detach().double().reshape(len(one), -1)[:, 0] for one in labels])
+    if len(x) != len(y) or len(x) < 50:
+        return None
+    x, y = x - x.mean(0), y - y.mean()
+    sizes = x.norm(dim=0) * y.norm()
+    correlation = (x * y[:, None]).sum(0).abs() / sizes.clamp_min(1e-12)
+    worst = int(correlation.argmax())
+    return f"feature {worst}" if float(correlation[worst]) > 0.9999 else None
+
+
+def _audit_masks(found: DataAudit, batches: list[Batch], config: Any) -> None:
+    stop = getattr(config, "eos_token_id", None)
+    stop_seen = stop_supervised = others = False
+    for batch in batches:
+        if not isinstance(batch, Mapping) or "attention_mask" not in batch:
+            continue
+        mask, given, labels = batch["attention_mask"], input_of(batch), labels_of(batch)
+        if given is None or mask.shape != given.shape or not is_integer(given):
+            continue
+        off = mask == 0
+        if bool(off.any()) and bool((~off).any()):
+            masked, kept = given[off], given[~off]
+            found.mask_inverted |= len(torch.unique(kept)) == 1 < len(torch.unique(masked))
+        if labels is not None and labels.shape == given.shape:
+            found.supervised_padding += int((off & (labels != IGNORE_INDEX)).sum())
+            if isinstance(stop, int):
+                stops = (given == stop) & ~off
+                last = stops & (torch.arange(given.shape[1]) == mask.sum(1, keepdim=True) - 1)
+                stop_seen |= bool(last.any())
+                stop_supervised |= bool((stops & (labels == stop)).any())
+                others |= bool((labels != IGNORE_INDEX).any())
+    found.masked_stops = stop_seen and others and not stop_supervised
+
+
+def overlap(train: Rows, held_out: Rows) -> tuple[float, float]:
+    """(share of held-out rows that are training rows, share of repeats within training)."""
+    known = set(train.digests)
+    within = 1 - len(known) / max(len(train.digests), 1)
+    shared = sum(digest in known for digest in held_out.digests)
+    return shared / max(len(held_out.digests), 1), within
+
+
+@dataclass(frozen=True)
+class InputScale:
+    """Mean and spread of inputs, over all and by channel, with the error of the mean."""
+
+    mean: float
+    std: float
+    error: float
+    low: float
+    high: float
+
+
+def scale_of_inputs(inputs: list[torch.Tensor]) -> InputScale | None:
+    """None for token ids, and where there are too few numbers."""
+    if not inputs or not inputs[0].is_floating_point():
+        return None
+    flat = torch.cat(
+        [x.detach().double().reshape(len(x), -1).cpu() for x in inputs if x.ndim > 1]
+        or [torch.zeros(0, 1)]
+    )
+    if flat.numel() < 64 or not bool(flat.isfinite().all()):
+        return None
+    by_row = flat.mean(1)
+    error = float(by_row.std() / len(by_row) ** 0.5) if len(by_row) > 1 else float("inf")
+    return InputScale(
+        float(flat.mean()), float(flat.std()), error, float(flat.min()), float(flat.max())
+    )
+
+
+def scale_difference(one: InputScale, other: InputScale) -> tuple[float, float]:
+    """(difference of means in units of the spread beyond its error, ratio of spreads)."""
+    spread = max(one.std, other.std, 1e-12)
+    apart = max(abs(one.mean - other.mean) - 4 * (one.error + other.error), 0.0)
+    ratio = max(one.std, other.std) / max(min(one.std, other.std), 1e-12)
+    return apart / spread, ratio
+
+
+def workers_repeat(loader: Any) -> bool | None:
+    """Do two workers of a DataLoader begin with the same random numbers?
+
+    Their seeds differ by the worker's number; what `worker_init_fn` does is tried here, in this
+    process. The caller restores the generators. None without workers.
+    """
+    start = getattr(loader, "worker_init_fn", None)
+    if not getattr(loader, "num_workers", 0) or start is None:
+        return None
+    drawn: list[tuple[bytes, float]] = []
+    for worker in (0, 1):
+        seed = 1234 + worker
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        with suppress(Exception):
+            start(worker)
+        drawn.append((np.random.random(4).tobytes(), random.random()))
+    return drawn[0][0] == drawn[1][0] or drawn[0][1] == drawn[1][1]
