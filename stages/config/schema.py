@@ -237,6 +237,13 @@ class Optimizer:
     adam_beta2: OpenFraction
     adam_epsilon: Positive
 
+    def __post_init__(self) -> None:
+        if self.adam_beta1 > self.adam_beta2:
+            raise ValueError(
+                f"train.optimizer.adam_beta1 ({self.adam_beta1}) is above adam_beta2 "
+                f"({self.adam_beta2}); swap them: the second moment is the slower average"
+            )
+
 
 @dataclass(frozen=True)
 class Checkpointing:

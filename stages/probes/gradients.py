@@ -12,17 +12,17 @@ from ..chat.collator import Batch
 from ..chat.token_store import TokenRow, TokenStore, read_meta
 from ..config import Params
 from ..config.schema import Train
-from ..models.build import build_model, count_parameters, undeclared_frozen
+from ..models.build import count_parameters, undeclared_frozen
 from ..models.hub import reentrant_modules
 from ..training.determinism import make_deterministic
 from ..training.evaluation import to_device
 from ..training.schedule import count_steps, count_warmup_steps
 from ..training.setup import (
+    Parts,
     Trainer,
     TrainingBatches,
     build_trainer,
     collate_together,
-    hooked_collator,
 )
 from ..training.step import Autocast
 from .dependency import Dependencies, chart_dependencies
@@ -90,15 +90,18 @@ class GradientProbe:
     first_step: FirstStep
 
 
-def run_gradient_probe(params: Params) -> GradientProbe:
-    """Take gates.gradient.steps steps of the training, from its start, on its own batches."""
+def run_gradient_probe(params: Params, parts: Parts | None = None) -> GradientProbe:
+    """Take gates.gradient.steps steps of the training, from its start, on its own batches.
+
+    parts: without them, those of the real run.
+    """
     device = make_deterministic(params.run)
     store, meta, train = TokenStore("train"), read_meta(), params.train
-    collator = hooked_collator(params.data)
-    batches = TrainingBatches(store, meta, collator, train, params.run.seed, device)
+    parts = parts or Parts.of(params)
+    batches = TrainingBatches(store, meta, parts.collator, train, params.run.seed, device)
     steps = count_steps(train, batches.plan)
-    model = build_model(params.model, meta.vocab_size, device)
-    trainer = build_trainer(params, model, steps)
+    model = parts.build_model(params.model, meta.vocab_size, device)
+    trainer = build_trainer(params, model, steps, parts=parts)
     trainable, frozen = trainable_state(model), frozen_digests(model)
     norms_before = _norms(model)
     observer = StepObserver(model, trainer.optimizer, trainer.scaler)
@@ -106,7 +109,8 @@ def run_gradient_probe(params: Params) -> GradientProbe:
     losses: list[float] = []
     activations: dict[str, ActivationRecord] = {}
     probed = min(params.gates.gradient.steps, steps)
-    few = collate_together(params, choose_charted(batches.rows_of_step(0), train), meta)
+    charted = choose_charted(batches.rows_of_step(0), train)
+    few = collate_together(params, charted, meta, parts.collator)
     forward = probe_forward(model, to_device(few, device), trainer.autocast)
     for step in range(probed):
         micro_batches = batches.of_step(step)

@@ -14,19 +14,11 @@ from ..chat.collator import Batch
 from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config import Params, UserError, load_params
 from ..config.fresh_process import in_fresh_processes
-from ..models.build import build_model, is_pretrained, prepare_for_training, without_dropout
+from ..models.build import is_pretrained, prepare_for_training, without_dropout
 from ..training.determinism import make_deterministic, seed_everything
 from ..training.evaluation import mean_loss, to_device
-from ..training.optimizer import build_optimizer
 from ..training.schedule import constant_schedule
-from ..training.setup import (
-    Trainer,
-    collate_together,
-    hooked_loss,
-    hooked_step,
-    make_autocast,
-    make_scaler,
-)
+from ..training.setup import Parts, Trainer, collate_together, make_autocast, make_scaler
 from .fingerprint import (
     RunTrace,
     changed_names,
@@ -81,11 +73,13 @@ def blank_inputs(batch: Batch, pad_token_id: int) -> Batch:
     return {**batch, "input_ids": torch.full_like(batch["input_ids"], pad_token_id)}
 
 
-def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device) -> Trainer:
+def build_overfit_trainer(
+    params: Params, meta: TokenMeta, device: torch.device, parts: Parts
+) -> Trainer:
     """Production model, loss, step and optimizer; without dropout, decay and schedule."""
-    model = without_dropout(build_model(params.model, meta.vocab_size, device))
+    model = without_dropout(parts.build_model(params.model, meta.vocab_size, device))
     prepare_for_training(model, params.train)
-    optimizer = build_optimizer(
+    optimizer = parts.build_optimizer(
         model,
         params.train.optimizer,
         learning_rate=params.gates.overfit.learning_rate,
@@ -96,8 +90,8 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
         model=model,
         optimizer=optimizer,
         scheduler=constant_schedule(optimizer),
-        step_fn=hooked_step(params.train),
-        loss_fn=hooked_loss(params.train),
+        step_fn=parts.step,
+        loss_fn=parts.loss,
         max_grad_norm=params.train.max_grad_norm,
         autocast=make_autocast(params.run),
         scaler=make_scaler(params.run),
@@ -105,12 +99,17 @@ def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device)
 
 
 def run_overfit(
-    params: Params, seed: int, *, blank: bool = False, steps: int | None = None
+    params: Params,
+    seed: int,
+    *,
+    blank: bool = False,
+    steps: int | None = None,
+    parts: Parts | None = None,
 ) -> OverfitRun:
     """Build everything under `seed` and take steps on one batch.
 
     steps: how many; without it, until the loss is below gates.overfit.max_loss, at least MIN_STEPS
-    and at most gates.overfit.max_steps.
+    and at most gates.overfit.max_steps. parts: without them, those of the real run.
     """
     device = make_deterministic(params.run)
     store, meta = TokenStore("train"), read_meta()
@@ -118,8 +117,9 @@ def run_overfit(
     chosen_by = seed if is_pretrained(params.model) else params.run.seed
     rows = store.rows(choose_rows(store, params.gates.overfit.num_samples, chosen_by))
     seed_everything(seed)
-    trainer = build_overfit_trainer(params, meta, device)
-    batch = to_device(collate_together(params, rows, meta), device)
+    parts = parts or Parts.of(params)
+    trainer = build_overfit_trainer(params, meta, device, parts)
+    batch = to_device(collate_together(params, rows, meta, parts.collator), device)
     if blank:
         batch = blank_inputs(batch, meta.pad_token_id)
     initial = measure_initial_loss(

@@ -76,6 +76,7 @@ def run_steps(subject: Subject, batches: Sequence[Batch], optimizer: Optimizer, 
                 activations = stack.enter_context(watching_activations(model))
             record = stack.enter_context(watch.watching())
             record.loss = subject.step(batches[step % len(batches)], optimizer)
+        record.arrived_norm = math.hypot(*(float(g.norm()) for g in seen.values())) / record.scale
         states.append(torch.get_rng_state())
         if step == 0:
             run.saturated = _saturated(activations)

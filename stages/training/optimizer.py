@@ -1,7 +1,7 @@
 """AdamW over the trainable parameters, with weight decay on matrices only."""
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 from torch.optim import AdamW, Optimizer
@@ -11,6 +11,18 @@ from ..config.schema import Optim
 from ..config.schema import Optimizer as OptimizerParams
 
 OF_BITSANDBYTES = {"adamw_bnb_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}
+
+
+class BuildOptimizer(Protocol):
+    def __call__(
+        self,
+        model: nn.Module,
+        params: OptimizerParams,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        kind: Optim,
+    ) -> Optimizer: ...
 
 
 def build_optimizer(

@@ -133,6 +133,11 @@ def test_a_model_with_a_target_keeps_its_other_keys_as_arguments() -> None:
             "params.yaml: 'train.optimizer.adam_beta1' is 1.0: expected `float` < 1.0",
         ),
         (
+            {"train__optimizer__adam_beta1": 0.999, "train__optimizer__adam_beta2": 0.9},
+            "params.yaml: train.optimizer.adam_beta1 (0.999) is above adam_beta2 (0.9); swap them: "
+            "the second moment is the slower average",
+        ),
+        (
             {"model__frozen": ["embedding.*", 3]},
             "params.yaml: 'model.frozen[1]' is 3: expected `str`, got `int`",
         ),

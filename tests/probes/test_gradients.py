@@ -1,5 +1,6 @@
 """The probe takes the first steps of the very training that follows."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,9 +13,10 @@ from torch.amp import GradScaler
 from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenMeta, TokenStore
 from stages.config import parse_params, read_yaml
-from stages.gradient_probe import measure
+from stages.gradient_probe import measure, worst_clip_ratio
 from stages.models.build import build_model
 from stages.probes.gradients import _outside_optimizer, run_gradient_probe
+from stages.probes.observe import StepRecord
 from stages.probes.resume import ResumeCheck, Stretch
 from stages.training import setup
 from stages.training.determinism import make_deterministic
@@ -150,3 +152,28 @@ def test_a_step_that_overflows_is_no_fault_of_the_training(
     found = measure(probe, UNCHECKED, params.train, params.run.precision)
     assert [found[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
     assert found["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("norm", "applied", "ratio"),
+    [
+        (0.3, 0.3, 0.6),
+        (5.0, 0.5, 1.0),
+        (5.0, 5.0, 10.0),
+        (5.0, 0.498, 0.996),  # rounded in bfloat16
+        (5.0, 5e-5, 1e4),
+        (5.0, 0.0, math.inf),
+        (0.0, 0.0, 0.0),
+    ],
+)
+def test_a_gradient_that_is_clipped_too_little_or_too_much_is_measured(
+    norm: float, applied: float, ratio: float
+) -> None:
+    record = StepRecord(grad_norm=norm, applied_norm=applied)
+    assert worst_clip_ratio([StepRecord(grad_norm=0.1, applied_norm=0.1), record], 0.5) == (
+        pytest.approx(max(ratio, 0.2))
+    )
+
+
+def test_a_norm_that_is_no_number_is_none() -> None:
+    assert math.isnan(worst_clip_ratio([StepRecord()], 1.0))

@@ -254,6 +254,7 @@ NOT_COVERED = (
     "dropout by functional calls with a fixed `training`: only its absence in evaluation is seen",
 )
 
+NOT_IN_OPTIMIZER = "parameters are trainable, but the optimizer lacks them"
 ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precision"
 REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
 CUT = "the graph is cut: no gradient reaches the named parameters"
@@ -276,7 +277,8 @@ CAUSES = (
     ),
     (
         {"targets_untrained", "target_weight_error"},
-        "some of the step's tokens are not trained on: micro-batches or rows are left out",
+        "some of the step's tokens are not trained on: they are masked, or micro-batches or rows "
+        "are left out",
     ),
     ({"targets_unasked", "target_weight_error"}, "masked tokens are trained on"),
     ({"targets_unasked"}, "masked tokens are trained on"),
@@ -291,9 +293,10 @@ CAUSES = (
     ({"optimizer_calls_missing", "unchanged"}, "the training step never calls the optimizer"),
     ({"learning_rate_error", "unchanged"}, "the schedule stays at 0: nothing is ever learned"),
     ({"learning_rate_error"}, "the schedule is stepped too often, too seldom or not at all"),
+    ({"not_in_optimizer", "unchanged", "stale_gradients"}, NOT_IN_OPTIMIZER),
     ({"stale_gradients"}, "gradients of earlier steps are never cleared"),
     ({"undeclared_frozen"}, "parameters are frozen that nobody declared frozen"),
-    ({"not_in_optimizer", "unchanged"}, "parameters are trainable, but the optimizer lacks them"),
+    ({"not_in_optimizer", "unchanged"}, NOT_IN_OPTIMIZER),
     ({"optimizer_calls_missing"}, "the optimizer is not called once a step: once a micro-batch?"),
     ({"not_in_optimizer"}, "the optimizer was built before parameters were added or replaced"),
     ({"reentrant_over_frozen", "without_gradient", "unchanged"}, REENTRANT),

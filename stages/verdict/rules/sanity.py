@@ -111,7 +111,7 @@ RULES = (
     ),
     Rule(
         "duplicates",
-        "rows are not repeated (share)",
+        "no row is repeated again and again (share)",
         "at_most",
         "remove repeated rows",
         ("sanity.max_duplicates",),
@@ -237,6 +237,13 @@ RULES = (
     ),
     Rule(
         "base_trains", "below adapters the base is frozen", "zero", "freeze the base", unit="models"
+    ),
+    Rule(
+        "registered",
+        "every layer is registered in the model",
+        "zero",
+        "use nn.ModuleList or nn.ModuleDict",
+        unit="modules",
     ),
     Rule(
         "weights_tied",
@@ -439,9 +446,9 @@ RULES = (
     ),
     Rule(
         "cleared_gradients",
-        "the optimizer gets the gradient",
+        "the optimizer gets the whole gradient",
         "zero",
-        "zero_grad() before backward()",
+        "zero_grad() before the first backward() of a step",
         unit="steps",
     ),
     Rule(
@@ -712,13 +719,17 @@ CAUSES = (
     ("backward", "no gradient is computed: backward() is missing, or the graph is cut"),
     (
         "cleared_gradients",
-        "gradients are cleared between backward() and step(): zero_grad comes too late",
+        "gradients are cleared too early: zero_grad stands between backward() and step()",
     ),
     (
         "stale_gradients",
         "zero_grad is missing: gradients of earlier steps are never cleared and add up",
     ),
     ("optimizer_kept", "the training step uses another optimizer, or builds a new one each time"),
+    (
+        "registered",
+        "layers are not registered: they are in a plain list or dict, so no optimizer gets them",
+    ),
     (
         "foreign_parameters",
         "the optimizer holds stale parameters that are not the model's: built before they changed",
