@@ -5,6 +5,8 @@ holdshort compose --check          say whether params.yaml is what conf/ compose
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
+holdshort diagnose LOG             name the failures that the curves of a run show
+holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -42,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_budget(commands)
     add_audit_labels(commands)
+    add_diagnose(commands)
     keeping = commands.add_parser(
         "keep",
         help="keep a base model by its sha256",
@@ -57,6 +60,18 @@ def build_parser() -> argparse.ArgumentParser:
         "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
+    verify = commands.add_parser(
+        "verify",
+        help="say what differs from what a manifest or a model records",
+        description="Hash again what training_manifest.json names and compare it field by field. "
+        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
+    )
+    verify.add_argument(
+        "target",
+        nargs="?",
+        help="a git revision with a manifest, or a model directory (default: the work tree's "
+        "manifest and models/final)",
+    )
     replay = commands.add_parser(
         "replay",
         help="take a training step that went wrong again, watched",
@@ -125,6 +140,39 @@ def add_audit_labels(commands: Any) -> None:
     )
 
 
+def add_diagnose(commands: Any) -> None:
+    diagnose = commands.add_parser(
+        "diagnose",
+        help="name the failures that the curves of a run show",
+        description="Read the log of a training run and name what its curves show, with likely "
+        "causes. Exit code: 0 nothing found, 1 a signature found, 2 not enough evidence.",
+    )
+    diagnose.add_argument(
+        "log",
+        type=Path,
+        metavar="LOG",
+        help="trainer_state.json, .csv, .tsv, .jsonl, .json, an event file of TensorBoard, a run "
+        "of W&B, or a directory that holds one",
+    )
+    diagnose.add_argument("--report", type=Path, metavar="DIR", help="write page and charts there")
+    diagnose.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the column of a role (loss, validation_loss, learning_rate, ...), where its name is "
+        "not a common one",
+    )
+    diagnose.add_argument("--classes", type=int, metavar="K", help="the model chooses among K")
+    diagnose.add_argument(
+        "--prior",
+        type=float,
+        metavar="NATS",
+        help="entropy of the labels, where unbalanced",
+    )
+    diagnose.add_argument("--max-grad-norm", type=float, metavar="X", help="limit of the clipping")
+
+
 def print_changes(changes: Sequence[Change], old: str, new: str) -> None:
     for key, before, after in changes:
         print(f"  {key}: {before!r} ({old}) -> {after!r} ({new})")
@@ -162,12 +210,26 @@ def run_audit_labels(arguments: argparse.Namespace) -> int:
     return run(options_of(arguments))
 
 
+def run_diagnose(arguments: argparse.Namespace) -> int:
+    """Exit code: 0 nothing found, 1 a signature found."""
+    from .diagnose import options_of, run  # numpy: not for other commands
+
+    return run(options_of(arguments))
+
+
 def run_keep(directory: Path, name: str) -> int:
     """Exit code: 0 done."""
     revision = keep(directory, name)
     print(f"kept in {kept_path(name, revision)}")
     print(f"model.name_or_path: {name}\nmodel.revision: {revision}")
     return 0
+
+
+def run_verify(target: str | None) -> int:
+    """Exit code: 0 as recorded, 1 not."""
+    from .verify import run  # torch: not for other commands
+
+    return run(target)
 
 
 def run_replay(directory: Path | None) -> int:
@@ -189,10 +251,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
     if options.command == "audit-labels":
         sys.exit(guarded(lambda: run_audit_labels(options)))
+    if options.command == "diagnose":
+        sys.exit(guarded(lambda: run_diagnose(options)))
     if options.command == "keep":
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     if options.command == "lab":
         sys.exit(guarded(lambda: run_lab(options.seed)))
+    if options.command == "verify":
+        sys.exit(guarded(lambda: run_verify(options.target)))
     if options.command == "replay":
         sys.exit(guarded(lambda: run_replay(options.directory)))
     if options.command == "budget":

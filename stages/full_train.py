@@ -30,7 +30,12 @@ import pandas as pd
 
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
+from .config.load import declared_values
 from .config.schema import HubModel
+from .curves.columns import Rows, to_run_log
+from .curves.diagnosis import Diagnosis, diagnose
+from .curves.report_files import diagnosis_section
+from .curves.signature import Known
 from .models.build import build_model, count_parameters, is_pretrained
 from .models.hub_save import (
     MERGED,
@@ -40,9 +45,10 @@ from .models.hub_save import (
     stop_tokens_agree,
     write_hub_model,
 )
+from .models.record import ModelRecord
 from .models.save import save_model, write_plain
 from .provenance.environment import compute_environment
-from .provenance.records import format_value, read_metrics, write_metrics
+from .provenance.records import format_value, read_json, read_metrics, write_metrics
 from .report.page import Section, Table, report_directory, write_page
 from .report.plots import Chart, draw
 from .report.terminal import TrainingProgress, console
@@ -62,7 +68,7 @@ from .training.ranks import (
 from .training.run import Run, start_run, take_step, validation_loss
 from .training.signals import StopRequest, catching_stop_signals
 from .training.state import capture, restore
-from .verdict.clearance import MANIFEST, authorise
+from .verdict.clearance import CLEARANCE, MANIFEST, authorise
 
 MODEL = Path("models/final")
 LOG = Path("logs/full_train.csv")
@@ -270,7 +276,16 @@ def draw_column(
     return draw(Chart(title, telemetry["step"].tolist(), line, y_label=unit, log_y=log))
 
 
-def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
+def diagnose_run(run: Run, params: Params) -> Diagnosis:
+    """What the telemetry shows; `holdshort diagnose` says the same of telemetry.csv."""
+    rows = [(f"step {line['step']}", line) for line in run.telemetry]
+    log = to_run_log(Rows("telemetry", rows, max_steps=run.steps), {})
+    return diagnose(log, Known(max_grad_norm=params.train.max_grad_norm))
+
+
+def write_reports(
+    run: Run, quality: Quality, diagnosis: Diagnosis, tokenizer: ChatTokenizer
+) -> None:
     """telemetry.csv, answers.csv and the page."""
     directory = report_directory("full_train")
     telemetry = pd.DataFrame(run.telemetry)
@@ -303,6 +318,7 @@ def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
         __doc__,
         summary=summarise(run, quality),
         sections=[
+            diagnosis_section(diagnosis),
             Section("Curves", charts=charts),
             *describe_anomalies(run),
             Section("Answers on held-out rows", "Wrong ones first.", table=table),
@@ -361,7 +377,8 @@ def verify_saved(
         faults.append(f"the merged model's logits differ by {found.merged:.3g}")
     if not found.base:
         faults.append("its logits are the base model's: nothing was learned")
-    if not stop_tokens_agree(MODEL / MERGED, tokenizer):
+    written = [MODEL, *([MODEL / MERGED] if params.save_merged else [])]
+    if not all(stop_tokens_agree(directory, tokenizer) for directory in written):
         faults.append("its generation_config stops at another token than the template writes")
     if faults:
         shutil.rmtree(MODEL)
@@ -389,6 +406,8 @@ def model_card(digest: str, summary: Mapping[str, Any], params: Params) -> str:
         "",
         "Validation loss is in nats per supervised token over the whole validation split; exact "
         "match and stop rate are of greedy generations on held-out turns.",
+        "",
+        "`holdshort verify DIRECTORY` says whether these files are those that were trained.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -400,6 +419,25 @@ def model_writer(run: Run, params: Params, tokenizer: ChatTokenizer) -> Callable
         return partial(write_hub_model, model=model, params=params.model, tokenizer=tokenizer)
     config = asdict(params.model) | {"vocab_size": run.meta.vocab_size}
     return partial(write_plain, model=model, config=config)
+
+
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    """A line for each signature of a failure."""
+    for signature in diagnosis.faults:
+        line = f"diagnosis: {signature.title}: {signature.evidence[0]}"
+        console.print(line, style="yellow", markup=False)
+
+
+def record_maker(digest: str, params: Params) -> Callable[[Path], ModelRecord]:
+    """What makes the record of a model directory of this run."""
+    run = params.run
+    return partial(
+        ModelRecord.of,
+        manifest=digest,
+        clearance=read_json(CLEARANCE, "run `dvc repro manifest`"),
+        environment=compute_environment(run.device, run.precision, run.cpu_threads),
+        params=declared_values("full_train"),
+    )
 
 
 def print_quality(quality: Quality, baselines: Mapping[str, Any]) -> None:
@@ -442,7 +480,8 @@ def main(params: Params) -> None:
         quality = evaluate(run, params)
         summary = summarise(run, quality)
         tokenizer = ChatTokenizer(params.model.tokenizer, datetime.date(2000, 1, 1))
-        write_reports(run, quality, tokenizer)
+        diagnosis = diagnose_run(run, params)
+        write_reports(run, quality, diagnosis, tokenizer)
         hub = params.model if isinstance(params.model, HubModel) else None
         trained = LogitsProbe.of(run) if hub else None  # before merging changes the model
         save_model(
@@ -450,12 +489,14 @@ def main(params: Params) -> None:
             model_writer(run, params, tokenizer),
             tokenizer,
             model_card(digest, summary, params),
+            record_maker(digest, params),
         )
         if hub and trained:
             summary |= verify_saved(trained, run, hub, tokenizer)
         write_metrics("full_train", summary)
         checkpoints.remove()
     print_quality(quality, baselines)
+    print_diagnosis(diagnosis)
 
 
 if __name__ == "__main__":

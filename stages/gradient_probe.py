@@ -13,6 +13,7 @@ from .config.launch import pin_process, run_stage
 pin_process(__name__, "gradient_probe")
 
 import math
+from collections.abc import Sequence
 from statistics import median
 
 import pandas as pd
@@ -23,6 +24,7 @@ from .config.schema import Train
 from .models.hub import base_inputs
 from .probes.gradients import GradientProbe, run_gradient_probe
 from .probes.learning_rate import expected_rate, trace_error
+from .probes.observe import StepRecord
 from .probes.precision import DTYPES
 from .probes.resume import ResumeCheck, check_resume
 from .probes.targets import TargetRecord
@@ -36,6 +38,9 @@ from .report.terminal import console
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
 from .verdict.rules.gradient_probe import NOT_COVERED, RULES, causes_of
+
+NORM_ROUNDING = 2**-6
+"""A norm of gradients in bfloat16 is off by no more."""
 
 
 def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
@@ -154,13 +159,10 @@ def measure(
             [n for n, share in probe.changed.items() if not share], len(probe.changed)
         ),
         "frozen_changed": names(probe.frozen_changed, len(probe.frozen)),
-        "documents_leak": names(list(probe.documents.leaking), probe.documents.looked_at),
         "median_norm": Measured(median(norms), steps),
         "smallest_norm": Measured(min(norms), steps, f"at step {norms.index(min(norms))}"),
         "largest_norm": Measured(norms[highest], steps, f"at step {highest}"),
-        "clip_ratio": Measured(
-            max(record.applied_norm for record in records) / train.max_grad_norm, steps
-        ),
+        "clip_ratio": Measured(worst_clip_ratio(records, train.max_grad_norm), steps),
         "clip_excess": Measured(min(norms) / train.max_grad_norm, steps),
         "update_ratio": Measured(
             median(ratios.values()) if ratios else None,
@@ -185,6 +187,20 @@ def measure(
             tuple(differences),
         ),
     }
+
+
+def worst_clip_ratio(records: Sequence[StepRecord], max_norm: float) -> float:
+    """The norm that the optimizer gets over `max_norm`; where clipping would leave more of it than
+    the optimizer gets, how much more.
+    """
+    ratios = []
+    for record in records:
+        applied, clipped = record.applied_norm, min(record.grad_norm, max_norm)
+        ratio = applied / max_norm
+        if applied < clipped * (1 - NORM_ROUNDING):
+            ratio = clipped / applied if applied else math.inf
+        ratios.append(ratio)
+    return math.nan if any(map(math.isnan, ratios)) else max(ratios)
 
 
 def find_non_finite(probe: GradientProbe) -> list[str]:

@@ -46,6 +46,7 @@ from .mask_audit.sections import (
     rows_section,
 )
 from .mask_audit.specimens import choose_specimens
+from .mask_audit.workers import preparing
 from .provenance.base_model import is_reference
 from .provenance.environment import RENDERING_PACKAGES, software_environment
 from .provenance.hashing import sha256_tree
@@ -71,18 +72,21 @@ ODDITIES: tuple[Kind, ...] = (
     "control_token_in_content",
 )
 FINDINGS_SHOWN = 20
+FINDINGS_KEPT = 1_000
+"""Of each kind, to choose from what is shown."""
 
 
 @dataclass
 class Tokenised:
     """What became of a data set: accounting by split, the audit, some rows to look at.
 
-    tokens_by_status: rendered tokens, before any cut, by status of their rows.
+    tokens_by_status: rendered tokens, before any cut, by status of their rows; not_judgeable: the
+    first of these, and why.
     """
 
     accounting: dict[Split, Accounting]
     sampler: Sampler
-    audit: Audit = field(default_factory=Audit)
+    audit: Audit = field(default_factory=lambda: Audit(limit=FINDINGS_KEPT))
     tokens_by_status: Counter[str] = field(default_factory=Counter)
     not_judgeable: list[str] = field(default_factory=list)
 
@@ -93,9 +97,14 @@ def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
     empty = np.zeros(tokenizer.vocab_size, np.int64)
     sampler = Sampler(params.gates.mask.report_rows, rows, tokenizer)
     done = Tokenised({split: Accounting(empty.copy()) for split in SPLITS}, sampler)
+    unsure = done.not_judgeable
     preparer = Preparer(tokenizer, params.data, params.labels)
     table = report_directory("mask_report") / "rows.csv"
-    with table.open("w", encoding="utf-8", newline="") as file, progress("rows") as bar:
+    with (
+        preparing(preparer, rows) as prepare,
+        table.open("w", encoding="utf-8", newline="") as file,
+        progress("rows") as bar,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         roles = [role.name.lower() for role in Role if role != Role.PAD]
         writer.writerow(("source", "split", "status", "tokens", "supervised", *roles, "findings"))
@@ -103,15 +112,13 @@ def tokenise(params: Params, tokenizer: ChatTokenizer, rows: int) -> Tokenised:
         for split in SPLITS:
             conversations = read_conversations(DATASET / f"{split}.jsonl")
             with TokenWriter(split) as store:
-                for prepared in preparer.prepare(conversations, done.audit):
+                for prepared in prepare(conversations, done.audit):
                     done.accounting[split].add(prepared)
                     writer.writerow(count_roles(prepared, split))
                     done.tokens_by_status[prepared.status] += prepared.tokens
                     sampler.look_at(prepared, split)
-                    if prepared.dropped == "not_judgeable":
-                        done.not_judgeable.append(
-                            f"{prepared.conversation.source}: {prepared.detail}"
-                        )
+                    if prepared.dropped == "not_judgeable" and len(unsure) < FINDINGS_SHOWN:
+                        unsure.append(f"{prepared.conversation.source}: {prepared.detail}")
                     if prepared.row is not None and not prepared.dropped:
                         store.append(prepared.conversation.source, prepared.row)
                     bar.advance(task)
@@ -173,7 +180,7 @@ class Batches:
     """What was seen of all batches. tokens, positions: of those of training, without and with
     their padding."""
 
-    audit: Audit = field(default_factory=Audit)
+    audit: Audit = field(default_factory=lambda: Audit(limit=FINDINGS_KEPT))
     tokens: int = 0
     positions: int = 0
 
@@ -214,13 +221,14 @@ def audit_batch(
     audit: Audit,
 ) -> None:
     """Hold the tensors that reach `forward` against the rows that they were made from."""
-    known, rows, arrays = len(audit.findings), list(chain(*packs)), as_arrays(batch)
+    found, rows, arrays = Audit(), list(chain(*packs)), as_arrays(batch)
     if "position_ids" in arrays:
-        arrays = audit_packed(arrays, packs, tokenizer, audit)
+        arrays = audit_packed(arrays, packs, tokenizer, found)
     else:
-        audit_collated(arrays, rows, tokenizer, audit)
-    if audit.findings[known:]:
-        sampler.look_at_batch(rows, split, arrays, audit.findings[known:])
+        audit_collated(arrays, rows, tokenizer, found)
+    if found.findings:
+        sampler.look_at_batch(rows, split, arrays, found.findings)
+    audit.include(found)
 
 
 def check_dealt(dealt: Sequence[int], store: TokenStore, audit: Audit) -> None:
@@ -311,9 +319,7 @@ def measure(
     return {
         "content_dropped": count(rows, rows.rows, "content_dropped"),
         "calls_dropped": count(rows, rows.rows, "call_dropped"),
-        "not_judgeable": Measured(
-            unsure, loaded, evidence=tuple(done.not_judgeable[:FINDINGS_SHOWN])
-        ),
+        "not_judgeable": Measured(unsure, loaded, evidence=tuple(done.not_judgeable)),
         "prompt_supervised": count(rows, rows.must_mask, "prompt_supervised"),
         "header_supervised": count(rows, rows.must_mask, "header_supervised"),
         "content_masked": count(rows, rows.must_supervise, "content_masked", "no_supervised_token"),
@@ -350,6 +356,7 @@ def measure(
             "attention_mask_wrong",
             "label_differs_from_input",
         ),
+        "collated_labels_shifted": count(batches, batches.rows, "labels_shifted"),
         "positions_wrong": count(batches, batches.rows, "positions_wrong"),
         "targets_across_borders": count(batches, batches.rows, "target_across_border"),
         "rows_not_dealt_once": count(batches, batches.rows, "row_not_dealt_once"),

@@ -32,7 +32,7 @@ from .report.publish import publish, publish_blocked
 from .report.terminal import console
 from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
-from .verdict.rules.overfit_gate import CAUSES, NOT_COVERED, RULES
+from .verdict.rules.overfit_gate import NOT_COVERED, RULES, causes_of
 
 
 def lowest_loss(losses: Sequence[float]) -> float:
@@ -73,6 +73,13 @@ def measure(
             len(run.rows),
             f"{lowest:.4g} nats with inputs, {without_inputs:.4g} without",
         ),
+        "adapters_off": Measured(len(run.adapters_off), evidence=tuple(run.adapters_off)),
+        "stop_row_alike": Measured(
+            len(run.stop_row.alike),
+            run.stop_row.compared,
+            "" if run.stop_row.compared else "asked of a head that does not train",
+            tuple(run.stop_row.alike),
+        ),
         "frozen_changed": Measured(
             len(run.frozen_changed), run.frozen, evidence=tuple(run.frozen_changed)
         ),
@@ -85,7 +92,10 @@ def measure(
 
 def judge_start(initial: InitialLoss, *, pretrained: bool) -> dict[str, Measured]:
     """An untrained model must guess evenly, a pretrained one must not; the other asks nothing."""
-    losses = f"cross-entropy {initial.reference:.4g}, ln K {initial.uniform:.4g} nats"
+    losses = (
+        f"cross-entropy {initial.reference:.4g}, entropy {initial.entropy:.4g}, ln K "
+        f"{initial.uniform:.4g} nats"
+    )
     unasked = Measured(0.0, initial.tokens, "asked of other models only")
     if pretrained:
         share = Measured(initial.reference / initial.uniform, initial.tokens, losses)
@@ -138,7 +148,7 @@ def main(params: Params) -> None:
         binding,
         overall_status(checks, RULES),
         checks,
-        causes=rank_causes(checks, CAUSES),
+        causes=rank_causes(checks, causes_of(real.initial.guesses_evenly)),
         not_covered=NOT_COVERED,
         inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )

@@ -6,6 +6,7 @@ supervised.
 """
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,15 +133,15 @@ class _Labeller:
         self._text, self._tokenizer = text, tokenizer
         self._supervise = {Role[name.upper()] for name in policy.supervise}
         self._mask_straddling = policy.straddling == "mask"
-        self._stops = tokenizer.stop_token_ids
+        self._stops = set(tokenizer.stop_token_ids.tolist())
         self._roles = np.full(len(self._ids), Role.SCAFFOLD, np.uint8)
         self._supervised = np.zeros(len(self._ids), bool)
-        self._straddling: list[NDArray[np.int64]] = []
+        self._straddling: set[int] = set()
 
     def mark(self, start: int, end: int, role: Role) -> tuple[int, int]:
         """Give all tokens with a character in [start, end) their role; returns which these are."""
-        first = int(self._ends.searchsorted(start, side="right"))
-        last = int(self._starts.searchsorted(end)) if end > start else first
+        first = bisect_right(self._ends, start)
+        last = bisect_left(self._starts, end) if end > start else first
         self._roles[first:last] = role
         return first, last
 
@@ -154,7 +155,7 @@ class _Labeller:
         header, body = self._find_header(spans[0], lead)
         parts = list(_parts(spans, body))
         stop = self._find_stop(spans[-1].end, following)
-        end = int(self._starts[stop]) if stop is not None else spans[-1].end
+        end = self._starts[stop] if stop is not None else spans[-1].end
         if end > spans[-1].end:
             tail = Role.TOOL_CALL if calls else Role.SCAFFOLD
             parts.append((spans[-1].end, end, tail))
@@ -165,8 +166,9 @@ class _Labeller:
         if stop is not None:
             self._roles[stop] = Role.STOP
             self._supervised[stop] = supervised
-        said = [span for span in spans if span.kind != "call"]
-        self._straddling += [self._across(edge) for span in said for edge in (span.start, span.end)]
+        for span in spans:
+            if span.kind != "call":
+                self._straddling.update(self._across(span.start), self._across(span.end))
         if self._mask_straddling:
             self._mask_at_edges(parts, stop)
         self._mask_across(body)
@@ -190,18 +192,16 @@ class _Labeller:
 
     def _find_stop(self, end: int, following: int) -> int | None:
         """The token that ends the turn whose text ends at `end`."""
-        first = int(self._starts.searchsorted(end))
-        limit = int(self._starts.searchsorted(following))
-        following_ids = self._ids[first:limit, None]
-        stops = np.flatnonzero((following_ids == self._stops).any(axis=1))
-        return first + int(stops[0]) if len(stops) else None
+        first, limit = bisect_left(self._starts, end), bisect_left(self._starts, following)
+        behind = enumerate(self._ids[first:limit].tolist(), start=first)
+        return next((position for position, token in behind if token in self._stops), None)
 
     def _mask_across(self, body: int) -> None:
         """Mask tokens over the edge of the header: after a prompt that ends there, none is met."""
-        across = self._across(body)
-        self._supervised[across] = False
-        self._roles[across] = Role.HEADER
-        self._straddling.append(across)
+        for position in self._across(body):
+            self._supervised[position] = False
+            self._roles[position] = Role.HEADER
+            self._straddling.add(position)
 
     def _precedence(self, part: tuple[int, int, Role]) -> tuple[bool, bool]:
         """Last comes what is supervised, and what is said: it gets the tokens over its edges."""
@@ -211,23 +211,23 @@ class _Labeller:
         """Mask tokens that hold both what is supervised and what is not."""
         changes = [part[:2] for part in parts if part[2] in self._supervise]
         if stop is not None:
-            changes.append((int(self._starts[stop]), int(self._ends[stop])))
+            changes.append((self._starts[stop], self._ends[stop]))
         edges = Counter(edge for change in changes for edge in change)
         for edge, times in edges.items():
             if times == 1:  # twice: one supervised part ends where the next begins
-                self._supervised[self._across(edge)] = False
+                for position in self._across(edge):
+                    self._supervised[position] = False
 
-    def _across(self, edge: int) -> NDArray[np.int64]:
+    def _across(self, edge: int) -> range:
         """Positions of the tokens that hold characters on both sides of an edge."""
-        first = int(self._ends.searchsorted(edge, side="right"))
-        return np.arange(first, max(first, int(self._starts.searchsorted(edge))))
+        return range(bisect_right(self._ends, edge), bisect_left(self._starts, edge))
 
     def finish(self) -> Labelled:
         if len(self._ids) and self._ids[0] == self._tokenizer.bos_token_id:
             self._roles[0] = Role.BOS
-        labels = np.where(self._supervised, self._ids, np.int32(IGNORE_INDEX)).astype(np.int32)
-        edges = np.unique(np.concatenate(self._straddling)) if self._straddling else np.zeros(0)
-        return Labelled(self._ids, labels, self._roles, edges.astype(np.int64))
+        labels = np.where(self._supervised, self._ids, np.int32(IGNORE_INDEX))
+        edges = np.array(sorted(self._straddling), np.int64)
+        return Labelled(self._ids, labels, self._roles, edges)
 
 
 def _parts(spans: Sequence[Span], body: int) -> list[tuple[int, int, Role]]:

@@ -25,6 +25,9 @@ SENTINEL = "qZ{}Zq"
 _SENTINEL = re.compile(r"qZ(\d+)Zq")
 REASONING_ENDS = ("</think>", "[/THINK]")
 
+SHAPES_KEPT = 1024
+"""Shapes that are remembered; calls with arguments of their own make a shape of every row."""
+
 PART_AS_PYTHON = ("'text': '", "'text': \"")
 """How a list of content parts looks to a template that takes it for a text."""
 
@@ -162,6 +165,8 @@ class SpanFinder:
     ) -> _Scaffold:
         shape = repr((hollow, tools))
         if shape not in self._scaffolds:
+            if len(self._scaffolds) == SHAPES_KEPT:
+                self._scaffolds.clear()
             try:
                 self._scaffolds[shape] = _take_apart(self._render(hollow, tools), slots)
             except NotJudgeable as reason:

@@ -38,11 +38,14 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True)
 class Encoded:
-    """Tokens of one text. input_ids: int32 [T]; starts, ends: int64 [T], in characters."""
+    """Tokens of one text. input_ids: int32 [T]; starts, ends: T of each, in characters.
+
+    Edges are tuples: of a row, some twenty are searched, which bisect does faster than numpy.
+    """
 
     input_ids: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 class ChatTokenizer:
@@ -77,10 +80,16 @@ class ChatTokenizer:
         """Number of ids, added tokens included: the rows that an embedding needs."""
         return len(self._tokenizer)
 
-    @property
+    @cached_property
     def bos_token_id(self) -> int | None:
         bos: int | None = self._tokenizer.bos_token_id
         return bos
+
+    @property
+    def ending_token_ids(self) -> list[int]:
+        """Ids at which generation shall end: the stop token, and the tokenizer's own EOS."""
+        ids = (self.stop_token_id, self._tokenizer.eos_token_id)
+        return list(dict.fromkeys(token for token in ids if token is not None))
 
     @cached_property
     def added_token_ids(self) -> NDArray[np.int32]:
@@ -307,8 +316,7 @@ class ChatTokenizer:
         for encoding in encodings:
             offsets = encoding.offsets
             starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
-            bounds = (np.fromiter(edge, np.int64, len(offsets)) for edge in (starts, ends))
-            rows.append(Encoded(np.array(encoding.ids, np.int32), *bounds))
+            rows.append(Encoded(np.array(encoding.ids, np.int32), starts, ends))
         return rows
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -227,6 +227,11 @@ def parse_params(tree: Mapping[str, Any]) -> Params:
             f"{PARAMS_FILE}: 'run.precision' is fp16, whose scaler does not see the overflow of "
             "other ranks' shards (train.distributed is fsdp2); use bf16, or ddp"
         )
+    if params.train.optim != "adamw_torch" and params.run.device != "cuda":
+        raise UserError(
+            f"{PARAMS_FILE}: 'train.optim' is {params.train.optim}, which needs a GPU; compose "
+            "with run=cuda, or use adamw_torch"
+        )
     _refuse_batches(params)
     limit = getattr(params.model, "max_length", None)
     if limit is not None and params.data.max_length > limit:
@@ -238,14 +243,20 @@ def parse_params(tree: Mapping[str, Any]) -> Params:
 
 
 def _refuse_batches(params: Params) -> None:
-    """Refuse batches that the model cannot keep apart."""
+    """Refuse batches that hold no row, or whose documents the model cannot keep apart."""
     train, attention = params.train, getattr(params.model, "attn_implementation", None)
-    size = train.per_device_train_batch_size
-    if train.packing and attention == "flash_attention_2" and size > 1:
+    budget, longest = train.max_tokens_per_batch, params.data.max_length
+    if budget and budget < longest:
         raise UserError(
-            f"{PARAMS_FILE}: 'train.per_device_train_batch_size' is {size}, but flash_attention_2 "
-            "tells packed documents apart in batches of one row only; set it to 1 (and raise "
-            "train.gradient_accumulation_steps), or model.attn_implementation to sdpa"
+            f"{PARAMS_FILE}: 'train.max_tokens_per_batch' is {budget}, but a row may have "
+            f"{longest} tokens (data.max_length); raise it, or lower data.max_length"
+        )
+    several = train.per_device_train_batch_size > 1 or budget
+    if train.packing and attention == "flash_attention_2" and several:
+        raise UserError(
+            f"{PARAMS_FILE}: 'train.packing' is true, but flash_attention_2 tells packed documents "
+            "apart in batches of one row only; set train.per_device_train_batch_size to 1 and "
+            "train.max_tokens_per_batch to null, or model.attn_implementation to sdpa"
         )
 
 

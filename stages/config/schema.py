@@ -228,11 +228,21 @@ class Gates:
     gradient: GradientGate
 
 
+Optim = Literal["adamw_torch", "adamw_bnb_8bit", "paged_adamw_8bit"]
+
+
 @dataclass(frozen=True)
 class Optimizer:
     adam_beta1: OpenFraction
     adam_beta2: OpenFraction
     adam_epsilon: Positive
+
+    def __post_init__(self) -> None:
+        if self.adam_beta1 > self.adam_beta2:
+            raise ValueError(
+                f"train.optimizer.adam_beta1 ({self.adam_beta1}) is above adam_beta2 "
+                f"({self.adam_beta2}); swap them: the second moment is the slower average"
+            )
 
 
 @dataclass(frozen=True)
@@ -250,6 +260,7 @@ class Train:
     num_train_epochs: Positive
     per_device_train_batch_size: Count
     per_device_eval_batch_size: Count
+    max_tokens_per_batch: Count | None
     gradient_accumulation_steps: Count
     group_by_length: bool
     packing: bool
@@ -257,6 +268,7 @@ class Train:
     distributed: Literal["ddp", "fsdp2"]
     weight_decay: NonNegative
     max_grad_norm: Positive
+    optim: Optim
     optimizer: Optimizer
     gradient_checkpointing: bool
     gradient_checkpointing_kwargs: Checkpointing
@@ -288,6 +300,11 @@ class Train:
             raise ValueError(
                 f"train.num_processes is {self.num_processes}, but a step of your own (train.step) "
                 "runs in one process only: it would not add up its tokens over all of them"
+            )
+        if self.num_processes > 1 and self.distributed == "fsdp2" and self.optim != "adamw_torch":
+            raise ValueError(
+                f"train.optim is {self.optim}, whose state cannot be sharded (train.distributed is "
+                "fsdp2); use adamw_torch, or ddp"
             )
         reentrant = self.gradient_checkpointing_kwargs.use_reentrant
         if self.num_processes > 1 and self.gradient_checkpointing and reentrant:

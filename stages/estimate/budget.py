@@ -6,14 +6,17 @@ from typing import Any
 
 from ..config import Params
 from ..config.schema import HubModel
-from ..training.order import micro_batches_per_step
+from ..training.order import micro_batches_per_step, tokens_per_micro_batch
 from .architecture import Architecture
 from .flops import training_flops
 from .hardware import GIB, Hardware, read_hardware
 from .memory import KINDS, Parameters, estimate_memory, has_adapter
 
 SCHEMA = 1
-ASSUMPTION = "every row is counted as data.max_length tokens: real rows cost less"
+ASSUMPTION = (
+    "every micro-batch is counted as full, with rows of data.max_length tokens or with "
+    "train.max_tokens_per_batch: real ones cost less"
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ def make_budget(
 ) -> Budget:
     """The budget of `steps` optimizer steps. Raises UserError for unknown hardware."""
     train, name = params.train, params.run.hardware
-    rows = steps * train.per_device_train_batch_size * micro_batches_per_step(train)
-    tokens = rows * params.data.max_length
+    micro_batches = steps * micro_batches_per_step(train)
+    tokens = micro_batches * tokens_per_micro_batch(train, params.data.max_length)
     hardware = read_hardware(name) if name else None
     flops = training_flops(params, parameters, architecture, tokens) if architecture else None
     hours = None
@@ -146,8 +149,10 @@ def _remedy(kind: str, params: Params) -> str:
         if isinstance(model, HubModel):
             return "train an adapter (model.adapter=lora) or a smaller model"
         return "take a smaller model"
-    shorter = "lower train.per_device_train_batch_size (and raise "
-    shorter += "train.gradient_accumulation_steps) or data.max_length"
+    by_tokens = params.train.max_tokens_per_batch
+    size = "max_tokens_per_batch" if by_tokens else "per_device_train_batch_size"
+    shorter = f"lower train.{size} (and raise train.gradient_accumulation_steps)"
+    shorter += " or data.max_length"
     can_checkpoint = isinstance(model, HubModel) and not params.train.gradient_checkpointing
     if kind == "activations" and can_checkpoint:
         return f"set train.gradient_checkpointing=true, or {shorter}"
@@ -185,6 +190,7 @@ def adapter_training_config(
             "warmup_steps": train.warmup_steps,
             "steps": budget.steps,
             "per_device_train_batch_size": train.per_device_train_batch_size,
+            "max_tokens_per_batch": train.max_tokens_per_batch,
             "gradient_accumulation_steps": train.gradient_accumulation_steps,
             "group_by_length": train.group_by_length,
             "packing": train.packing,
@@ -192,6 +198,7 @@ def adapter_training_config(
             "max_length": params.data.max_length,
             "weight_decay": train.weight_decay,
             "max_grad_norm": train.max_grad_norm,
+            "optim": train.optim,
             "optimizer": asdict(train.optimizer),
             "gradient_checkpointing": train.gradient_checkpointing,
             "precision": run.precision,

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..config.schema import HubModel, Model, Params
+from ..training.order import tokens_per_micro_batch
 from .architecture import Architecture, Linear
 
 FLOAT32 = 4
@@ -26,6 +27,8 @@ NF4 = 4 / 8 + 0.127 / 8
 (Dettmers et al., QLoRA, 2023, arXiv 2305.14314, section 3)."""
 SIZES = {"float32": FLOAT32, "bfloat16": HALF, "float16": HALF}
 KINDS = ("weights", "adapters", "gradients", "optimizer", "activations", "logits")
+BLOCK_8BIT = 256
+"""Moments that share a scale in bitsandbytes 0.50 (optim/optimizer.py, `blocksize`)."""
 LOSS_COPIES = 3
 """Of the logits in float32 while the loss goes backward: log-probabilities, and two gradients."""
 
@@ -69,7 +72,7 @@ def estimate_memory(
 ) -> dict[str, int]:
     """Bytes at the peak, by kind; without an architecture only what parameters decide.
 
-    Every row is taken to have data.max_length tokens.
+    Every row is taken to have data.max_length tokens, and every micro-batch to be full.
     """
     size = precision_of(params)
     adapted = has_adapter(params.model)
@@ -80,15 +83,29 @@ def estimate_memory(
         "weights": round(plain * size.weights + packed * NF4),
         "adapters": adapters * size.trained,
         "gradients": parameters.trainable * size.trained,
-        "optimizer": 2 * parameters.trainable * size.trained,
+        "optimizer": round(2 * moments(params, parameters, architecture, size.trained)),
     }
     if architecture:
-        rows = params.train.per_device_train_batch_size
-        tokens = rows * params.data.max_length
+        tokens = tokens_per_micro_batch(params.train, params.data.max_length)
         found["activations"] = round(activations(params, architecture) * tokens)
         found["activations"] += weight_copies(params, parameters, architecture)
         found["logits"] = tokens * architecture.vocabulary * logits_size(size)
     return found
+
+
+def moments(
+    params: Params, parameters: Parameters, architecture: Architecture | None, trained: int
+) -> float:
+    """Bytes of one of AdamW's two moments over all that is trained.
+
+    In 8 bits, bitsandbytes keeps a float32 for each block, and an embedding's moments whole.
+    """
+    if params.train.optim == "adamw_torch":
+        return parameters.trainable * trained
+    whole = 0
+    if architecture and not has_adapter(params.model):
+        whole = min(architecture.head_weights, parameters.trainable)
+    return FLOAT32 * whole + (1 + FLOAT32 / BLOCK_8BIT) * (parameters.trainable - whole)
 
 
 def logits_size(size: Precision) -> int:

@@ -95,7 +95,7 @@ def _audit_row(
     if "\ufffd" in text:  # a cut may go through the bytes of one character
         text = tokenizer.decode(row.input_ids.tolist())
     parts, free = RowReader(row, text, tokenizer, policy, audit).read()
-    ends = np.cumsum([len(piece) for piece in texts]).tolist()
+    ends = list(itertools.accumulate(map(len, texts)))
     supervised = [(ends[i - 1], ends[i]) for i in range(1, len(texts), 2)]
     if ends[-1] == len(text) and supervised == _supervised_stretches(parts):
         tokens = sum(cuts[i + 1] - cuts[i] for i in range(1, len(texts), 2))
@@ -237,7 +237,24 @@ def audit_collated(
             first = int(differs[0])
             detail = f"label {row_labels[first]} on token {row.input_ids[first]}"
             audit.add(Finding("label_differs_from_input", row.source, first, len(differs), detail))
+            if place := _other_place(row_labels, row.input_ids):
+                supervised = int((row_labels != IGNORE_INDEX).sum())
+                detail = f"every label is the id of the token {place}"
+                audit.add(Finding("labels_shifted", row.source, -1, supervised, detail))
         compare(row.source, _expected_by_store(row), row_labels, tokenizer, row.input_ids, audit)
+
+
+def _other_place(labels: NDArray[np.int32], ids: NDArray[np.int32]) -> str | None:
+    """Beside which tokens do the labels of a row stand, all of them? None: not one place off."""
+    for place, own, beside in (
+        ("after it", labels[:-1], ids[1:]),
+        ("before it", labels[1:], ids[:-1]),
+    ):
+        supervised = own != IGNORE_INDEX
+        whole = supervised.sum() == (labels != IGNORE_INDEX).sum()
+        if whole and np.array_equal(own[supervised], beside[supervised]):
+            return place
+    return None
 
 
 WANT_OF_ROLE = {

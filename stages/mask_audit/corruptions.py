@@ -338,7 +338,9 @@ def _mask_every_stop(
 def _shift_batch(
     batch: Batch, index: int, rows: Sequence[TokenRow], tokenizer: ChatTokenizer
 ) -> Sequence[Expected] | None:
-    return _relabel(batch, index, rows, np.append(batch["labels"][index, 1:], IGNORE_INDEX))
+    told = _relabel(batch, index, rows, np.append(batch["labels"][index, 1:], IGNORE_INDEX))
+    shifted = Fault(("labels_shifted",))
+    return told and [replace(one, faults=(*one.faults, shifted)) for one in told]
 
 
 def _relabel(

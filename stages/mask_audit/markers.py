@@ -3,6 +3,7 @@
 Trainers that use such markers would train on what they mark; the labels here are made without them.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,8 +35,7 @@ def compare_with_markers(
     """
     marked = np.zeros(len(encoded.input_ids), bool)
     for start, end in spans:
-        begin = encoded.ends.searchsorted(start, side="right")
-        marked[begin : encoded.starts.searchsorted(end)] = True
+        marked[bisect_right(encoded.ends, start) : bisect_left(encoded.starts, end)] = True
     differs = np.flatnonzero(marked != (row.labels != IGNORE_INDEX))
     if len(differs):
         first = int(differs[0])

@@ -21,7 +21,7 @@ from .findings import Audit, Finding, Row
 from .markers import can_compare, compare_with_markers
 from .row_checks import check_rows
 
-CHUNK_ROWS = 512
+CHUNK_ROWS = 256
 
 Drop = Literal["template_refuses", "not_judgeable", "too_long", "no_supervised_token"]
 
@@ -30,8 +30,9 @@ Drop = Literal["template_refuses", "not_judgeable", "too_long", "no_supervised_t
 class Prepared:
     """What became of one conversation: a row to train on, or the reason why there is none.
 
-    text, tokens: the rendering and its length before any cut; row: also there when it was dropped
-    after it was labelled; marked: spans of the template's own markers, where they can be compared.
+    text, tokens: the rendering (while it is worked on) and its length before any cut; row: also
+    there when it was dropped after it was labelled; marked: spans of the template's own markers,
+    where they can be compared.
     """
 
     conversation: Conversation
@@ -70,7 +71,7 @@ class Accounting:
 
     def add(self, prepared: Prepared) -> None:
         self.loaded += 1
-        if prepared.text:
+        if prepared.dropped != "template_refuses":
             self.rendered += 1
             self.lengths[prepared.tokens] += 1
         row = prepared.row
@@ -84,7 +85,7 @@ class Accounting:
         self.tokens_kept += len(row.input_ids)
         self.tokens_supervised += len(targets)
         self.straddling_tokens += len(row.straddling)
-        self.supervised_ids += np.bincount(targets, minlength=len(self.supervised_ids))
+        np.add.at(self.supervised_ids, targets, 1)
 
 
 class Preparer:
@@ -122,14 +123,15 @@ class Preparer:
         self, chunk: list[Prepared], encoded: Future[list[Encoded]], audit: Audit
     ) -> list[Prepared]:
         """Label, cut and audit a chunk once it is tokenised."""
-        known = len(audit.findings)
+        found = Audit()
         for prepared, tokens in zip(chunk, encoded.result(), strict=True):
             if not prepared.dropped:
-                self._label(prepared, tokens, audit)
-        self._audit([prepared for prepared in chunk if not prepared.dropped], audit)
+                self._label(prepared, tokens, found)
+        self._audit([prepared for prepared in chunk if not prepared.dropped], found)
         by_source = {prepared.conversation.source: prepared for prepared in chunk}
-        for finding in audit.findings[known:]:
+        for finding in found.findings:
             by_source[finding.source].findings.append(finding)
+        audit.include(found)
         return chunk
 
     def _render(self, prepared: Prepared) -> None:

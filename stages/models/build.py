@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..config.errors import UserError
 from ..config.hooks import load_target
 from ..config.schema import CustomModel, HubModel, Model, Train
-from .hub import build_hub_model, checkpoint_activations, is_adapter_parameter
+from .hub import adapters_off, build_hub_model, checkpoint_activations, is_adapter_parameter
 from .tiny_gpt import TinyGPT
 from .tiny_lora import TinyLoRALanguageModel
 
@@ -36,6 +36,12 @@ def build_model(params: Model, vocab_size: int, device: torch.device) -> nn.Modu
         model = BUILT_IN[params.name](vocab_size=vocab_size, **arguments)
     if not isinstance(model, nn.Module):
         raise UserError(f"model._target_ returned {type(model).__name__}, not a torch.nn.Module")
+    _refuse_other_signature(model)
+    if off := adapters_off(model):
+        raise UserError(
+            f"the adapters of the model are switched off or merged in {len(off)} layers, the first "
+            f"is {off[0]}: nothing would train; call enable_adapter_layers() or unmerge_adapter()"
+        )
     _freeze(model, params.frozen)
     return model.to(device).train()
 
@@ -56,6 +62,24 @@ def _build_custom(params: CustomModel, vocab_size: int) -> Any:
     return target(**arguments)
 
 
+def _refuse_other_signature(model: nn.Module) -> None:
+    """A model is called without position_ids by steps, with them where answers are generated here.
+
+    One that brings its own `generate` is not called with them.
+    """
+    generating = [] if hasattr(model, "generate") else ["position_ids"]
+    for more in ([], generating):
+        names = ["input_ids", "attention_mask", *more]
+        try:
+            inspect.signature(model.forward).bind(**dict.fromkeys(names))
+        except TypeError as error:
+            kind = type(model).__name__
+            raise UserError(
+                f"{kind}.forward cannot be called with {', '.join(names)}: {error}; it must take "
+                "input_ids, attention_mask and, with a default, position_ids"
+            ) from None
+
+
 def _freeze(model: nn.Module, patterns: list[str]) -> None:
     for pattern in patterns:
         matches = [p for name, p in model.named_parameters() if fnmatchcase(name, pattern)]
@@ -70,7 +94,17 @@ def _freeze(model: nn.Module, patterns: list[str]) -> None:
 
 
 def prepare_for_training(model: nn.Module, train: Train) -> nn.Module:
-    """Apply, in place, the settings of the training that change how a model computes."""
+    """Apply, in place, the settings of the training that change how a model computes.
+
+    Raises UserError for a model that cannot go without what a packed batch does not have.
+    """
+    needed = inspect.signature(model.forward).parameters.get("attention_mask")
+    if train.packing and needed is not None and needed.default is inspect.Parameter.empty:
+        raise UserError(
+            f"params.yaml: train.packing is true, but {type(model).__name__}.forward demands an "
+            "attention_mask, which packed rows do not have; give it a default and tell documents "
+            "by position_ids, or set train.packing to false"
+        )
     if train.gradient_checkpointing:
         checkpoint_activations(model, train.gradient_checkpointing_kwargs.use_reentrant)
     return model

@@ -6,6 +6,7 @@ unseen is refused unless it is switched on by name: pickled weights, remote code
 
 import importlib.util
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 from torch import nn
 
 from ..config.errors import UserError
-from ..config.schema import HubModel, Model
-from ..provenance.base_model import find_base_model
+from ..config.schema import HubModel, Lora, Model
+from ..provenance.base_model import find_base_model, is_reference
 
 WEIGHTS = (".safetensors", ".gguf")
 PICKLES = (".bin", ".pt", ".pth")
@@ -26,6 +27,7 @@ def build_hub_model(params: HubModel, vocab_size: int, device: torch.device) -> 
     Raises UserError for weights that are missing, unsafe or do not fit the tokenizer, and for an
     adapter whose target modules match nothing.
     """
+    _refuse_other_tokenizer(params)
     base = load_base(params, device)
     _refuse_small_vocabulary(base, vocab_size, params)
     return base if params.adapter == "none" else add_adapter(base, params)
@@ -40,6 +42,8 @@ def load_base(params: HubModel, device: torch.device) -> Any:
     _refuse_unsafe(directory, params)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # PEFT asks transformers for it by its old name
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")
     quantised = _quantisation(params, device)
     try:
         model, found = AutoModelForCausalLM.from_pretrained(
@@ -118,6 +122,42 @@ def _refuse_small_vocabulary(model: Any, vocab_size: int, params: HubModel) -> N
         )
 
 
+def _refuse_other_tokenizer(params: HubModel) -> None:
+    """Tokens may be added, and reserved ones renamed, but none may have another id.
+
+    Where the base model brings no tokenizer.json, nothing is known.
+    """
+    if params.tokenizer == params.reference:
+        return
+    directories = [find_base_model(params.reference, "model.name_or_path").directory]
+    if is_reference(params.tokenizer):
+        directories.append(find_base_model(params.tokenizer, "model.tokenizer").directory)
+    else:
+        directories.append(Path(params.tokenizer))
+    files = [directory / "tokenizer.json" for directory in directories]
+    if not all(file.is_file() for file in files):
+        return
+    own, given = map(_vocabulary, files)
+    moved = [token for token in own if given.get(token, own[token]) != own[token]]
+    lost = own.keys() - given.keys()
+    if moved or len(lost) > len(own) / 2:
+        first = min(moved or lost, key=own.__getitem__)
+        raise UserError(
+            f"params.yaml: model.tokenizer is not that of {params.name_or_path}: of the {len(own)} "
+            f"tokens that the model was trained with, {len(moved)} have another id and {len(lost)} "
+            f"none; the first is {first!r}, with the id {own[first]} there and "
+            f"{given.get(first, 'none')} here; use {params.reference}"
+        )
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    """Token -> id of a tokenizer.json, added tokens included."""
+    from tokenizers import Tokenizer
+
+    vocabulary: dict[str, int] = Tokenizer.from_file(str(path)).get_vocab()
+    return vocabulary
+
+
 def add_adapter(base: Any, params: HubModel) -> nn.Module:
     """`base` frozen, with LoRA matrices as PEFT initialises them: A random, B zero."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
@@ -140,7 +180,32 @@ def add_adapter(base: Any, params: HubModel) -> nn.Module:
     except (ValueError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"params.yaml: model.lora: {reason}") from None
+    _refuse_unmatched(model, lora)
     return model
+
+
+def _refuse_unmatched(model: Any, lora: Lora) -> None:
+    """PEFT is content when one of several names matches; the others would train nothing."""
+    modules = [name for name, _ in model.get_base_model().named_modules()]
+    targets = [] if isinstance(lora.target_modules, str) else lora.target_modules
+    for key, wanted in (("target_modules", targets), ("modules_to_save", lora.modules_to_save)):
+        for name in wanted:
+            if not any(module == name or module.endswith(f".{name}") for module in modules):
+                raise UserError(
+                    f"params.yaml: model.lora.{key}: {name!r} matches no module of the model"
+                )
+
+
+def adapters_off(model: nn.Module) -> list[str]:
+    """Names of PEFT's layers whose adapters take no part: switched off, or merged into the base."""
+    return [name for name, module in model.named_modules() if is_adapter_off(module)]
+
+
+def is_adapter_off(module: nn.Module) -> bool:
+    """Is it a layer of PEFT whose adapters are switched off, or merged into its base?"""
+    return getattr(module, "disable_adapters", False) is True or (
+        hasattr(module, "base_layer") and getattr(module, "merged", False) is True
+    )
 
 
 def base_inputs(params: Model) -> dict[str, str]:

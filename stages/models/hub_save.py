@@ -39,14 +39,16 @@ class Reloaded:
 def write_hub_model(
     directory: Path, model: Any, params: HubModel, tokenizer: ChatTokenizer
 ) -> None:
-    """Write adapter or weights, and the merged model if params ask for it.
+    """Write adapter or weights, generation settings, and the merged model if params ask for it.
 
     Merging changes `model`: it is the last thing to be done with it.
     """
     base = model.get_base_model() if params.adapter != "none" else model
-    base.generation_config.eos_token_id = tokenizer.stop_token_id
+    base.generation_config = writable_settings(base.generation_config)
+    base.generation_config.eos_token_id = tokenizer.ending_token_ids
     base.generation_config.pad_token_id = tokenizer.pad_token_id
     base.config.use_cache = True
+    base.generation_config.save_pretrained(directory)
     if params.adapter == "none":
         model.save_pretrained(directory)
         return
@@ -58,6 +60,20 @@ def write_hub_model(
     if params.save_merged:
         model.merge_and_unload().save_pretrained(directory / MERGED)
         tokenizer.save(directory / MERGED)
+
+
+def writable_settings(settings: Any) -> Any:
+    """Generation settings that transformers writes: it loads, but does not write, contradictions.
+
+    A temperature without sampling is one, which some published models have.
+    """
+    try:
+        settings.validate(strict=True)
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[1:2]
+        print(f"warning: generation settings of the base model are left out: {' '.join(reason)}")
+        return type(settings)(bos_token_id=settings.bos_token_id)
+    return settings
 
 
 @torch.no_grad()
@@ -102,9 +118,9 @@ def _reload(
 
 
 def stop_tokens_agree(directory: Path, tokenizer: ChatTokenizer) -> bool:
-    """Do the saved generation settings stop at the token that ends an answer?"""
+    """Do the saved generation settings stop at every token at which the tokenizer's text ends?"""
     path = directory / "generation_config.json"
     if not path.is_file():
-        return True
+        return False
     named = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-    return tokenizer.stop_token_id in (named if isinstance(named, list) else [named])
+    return set(tokenizer.ending_token_ids) <= set(named if isinstance(named, list) else [named])

@@ -1,4 +1,4 @@
-"""models/final/: weights or adapter as safetensors, config, tokenizer, a model card."""
+"""models/final/: weights or adapter as safetensors, config, tokenizer, a model card, its record."""
 
 import json
 import shutil
@@ -13,6 +13,7 @@ from torch import nn
 
 from ..chat.tokenizer import ChatTokenizer
 from ..config.errors import UserError
+from .record import ModelRecord
 
 
 def distinct_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -38,9 +39,15 @@ def write_plain(directory: Path, model: nn.Module, config: dict[str, Any]) -> No
 
 
 def save_model(
-    directory: Path, write: Callable[[Path], None], tokenizer: ChatTokenizer, card: str
+    directory: Path,
+    write: Callable[[Path], None],
+    tokenizer: ChatTokenizer,
+    card: str,
+    record: Callable[[Path], ModelRecord],
 ) -> None:
     """Write the directory anew, in one step: what `write` puts there, the tokenizer and the card.
+
+    record: makes the record of what is in a directory, which then lies beside it.
 
     Raises UserError when the disk is full or refuses.
     """
@@ -51,6 +58,7 @@ def save_model(
         write(staged)
         (staged / "README.md").write_text(card, encoding="utf-8")
         tokenizer.save(staged)
+        record(staged).write(staged)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staged, ignore_errors=True)
         raise UserError(

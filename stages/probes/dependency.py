@@ -5,9 +5,10 @@ matter (Karpathy, "A Recipe for Training Neural Networks": use backprop to chart
 wiring is learned by heart as well as any other, so a loss curve says nothing of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,8 +23,8 @@ from .modes import evaluating
 class Dependencies:
     """Lists of what is wrong, each named by its positions; asked: outputs that were charted.
 
-    on_future: outputs that see a later token; on_others: outputs that see another row;
-    without_input: outputs that do not see their own token.
+    on_future: outputs that see a later token; on_others: outputs that see another row, or another
+    document of a packed row; without_input: outputs that do not see their own token.
     """
 
     asked: int = 0
@@ -33,7 +34,7 @@ class Dependencies:
 
 
 def chart_dependencies(model: nn.Module, batch: Batch, autocast: Autocast) -> Dependencies | None:
-    """Chart the first, a middle and the last but one token of every row of a batch.
+    """Chart the first, a middle and the last but one token of every row, or packed document.
 
     Gradients of parameters and the modes of modules are left as they were. None: no module embeds
     the tokens, so there is nothing to take a gradient at.
@@ -59,10 +60,20 @@ def chart_dependencies(model: nn.Module, batch: Batch, autocast: Autocast) -> De
 
 
 def _outputs(batch: Batch) -> Iterator[tuple[int, int]]:
-    for row, mask in enumerate(batch["attention_mask"]):
-        real = mask.nonzero().flatten().tolist()
-        chosen = {real[0], real[len(real) // 2], real[max(len(real) - 2, 0)]}
-        yield from ((row, position) for position in sorted(chosen))
+    for row in range(len(batch["input_ids"])):
+        for real in _texts(batch, row):
+            chosen = {real[0], real[len(real) // 2], real[max(len(real) - 2, 0)]}
+            yield from ((row, position) for position in sorted(chosen))
+
+
+def _texts(batch: Batch, row: int) -> Iterator[Sequence[int]]:
+    """Positions of the tokens of a row; of a packed one, which has no mask, by its documents."""
+    if "attention_mask" in batch:
+        yield batch["attention_mask"][row].nonzero().flatten().tolist()
+        return
+    starts = batch["position_ids"][row].eq(0).nonzero().flatten().tolist()
+    for start, end in pairwise([*starts, batch["input_ids"].shape[1]]):
+        yield range(start, end)
 
 
 def _compare(
@@ -79,6 +90,17 @@ def _compare(
     others = [other for other in range(len(seen)) if other != row and bool(seen[other].any())]
     if others:
         found.on_others.append(f"{name} sees row {others[0]}")
+    earlier = seen[row, : _document_start(batch, row, position)].nonzero().flatten().tolist()
+    if earlier:
+        found.on_others.append(f"{name} sees token {earlier[0]} of another document")
+
+
+def _document_start(batch: Batch, row: int, position: int) -> int:
+    """Where the document of a position begins: positions restart at 0 with each in a packed row."""
+    if "position_ids" not in batch:
+        return 0
+    starts = batch["position_ids"][row, : position + 1].eq(0).nonzero().flatten()
+    return int(starts[-1]) if len(starts) else 0
 
 
 @contextmanager

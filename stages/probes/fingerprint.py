@@ -22,7 +22,7 @@ def state_sha256(state: Any) -> str:
         if isinstance(leaf, torch.Tensor):
             digest.update(f"{path} {leaf.dtype} {tuple(leaf.shape)}\0".encode())
             flat = leaf.detach().cpu().contiguous().flatten()
-            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+            digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
         else:
             digest.update(f"{path} {leaf!r}\0".encode())
     return digest.hexdigest()
@@ -55,11 +55,8 @@ def weights_sha256(model: nn.Module) -> str:
 def optimizer_sha256(optimizer: Optimizer) -> str:
     """Digest of the optimizer's moments and counters, parameter by parameter."""
     state = optimizer.state_dict()["state"]
-    return tensors_sha256(
-        (f"{index}.{name}", torch.as_tensor(value))
-        for index, moments in sorted(state.items())
-        for name, value in sorted(moments.items())
-    )
+    leaves = _leaves(state) if state else ()
+    return tensors_sha256((path, torch.as_tensor(value)) for path, value in leaves)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,21 @@ from torch import nn
 from ..chat.collator import Batch
 from ..chat.token_store import TokenRow, TokenStore, read_meta
 from ..config import Params
-from ..models.build import build_model, count_parameters, undeclared_frozen
+from ..config.schema import Train
+from ..models.build import count_parameters, undeclared_frozen
 from ..models.hub import reentrant_modules
 from ..training.determinism import make_deterministic
 from ..training.evaluation import to_device
 from ..training.schedule import count_steps, count_warmup_steps
-from ..training.setup import Trainer, TrainingBatches, build_trainer, hooked_collator
+from ..training.setup import (
+    Parts,
+    Trainer,
+    TrainingBatches,
+    build_trainer,
+    collate_together,
+)
 from ..training.step import Autocast
 from .dependency import Dependencies, chart_dependencies
-from .documents import DocumentProbe, probe_documents
 from .fingerprint import changed_names, changed_shares, frozen_digests, trainable_state
 from .modes import evaluation_difference, watching_dropout
 from .observe import ActivationRecord, StepObserver, StepRecord, watching_activations
@@ -27,7 +33,7 @@ from .precision import smallest_half_change, watching_dtypes
 from .targets import TargetRecord, watching_targets
 
 CHARTED_ROWS = 2
-"""Rows whose dependencies are charted: the fewest in which one can see another."""
+"""Rows whose dependencies are charted: the fewest of which one can see another."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,7 @@ class GradientProbe:
     frozen, frozen_changed: names of what must not change, and of what did;
     weight_norms: L2 by parameter, before and after; reentrant: modules that checkpoint in the
     reentrant way; parameters: as `count_parameters` has them; half_change: the smallest share of
-    changed elements of a vector in half precision, and its name; documents: of rows that hold
-    several.
+    changed elements of a vector in half precision, and its name.
     """
 
     records: list[StepRecord]
@@ -81,37 +86,32 @@ class GradientProbe:
     reentrant: list[str]
     parameters: dict[str, int]
     half_change: tuple[float, str]
-    documents: DocumentProbe
     forward: ForwardProbe
     first_step: FirstStep
 
 
-def run_gradient_probe(params: Params) -> GradientProbe:
-    """Take gates.gradient.steps steps of the training, from its start, on its own batches."""
+def run_gradient_probe(params: Params, parts: Parts | None = None) -> GradientProbe:
+    """Take gates.gradient.steps steps of the training, from its start, on its own batches.
+
+    parts: without them, those of the real run.
+    """
     device = make_deterministic(params.run)
     store, meta, train = TokenStore("train"), read_meta(), params.train
-    collator = hooked_collator(params.data)
-    batches = TrainingBatches(store, meta, collator, train, params.run.seed, device)
+    parts = parts or Parts.of(params)
+    batches = TrainingBatches(store, meta, parts.collator, train, params.run.seed, device)
     steps = count_steps(train, batches.plan)
-    model = build_model(params.model, meta.vocab_size, device)
-    trainer = build_trainer(params, model, steps)
-    probed = min(params.gates.gradient.steps, steps)
-    documents = probe_documents(
-        model,
-        batches,
-        store,
-        steps=probed,
-        vocab_size=meta.vocab_size,
-        autocast=trainer.autocast,
-    )
-    few = collator(batches.rows_of_step(0)[:CHARTED_ROWS], meta.pad_token_id)
-    forward = probe_forward(model, to_device(few, device), trainer.autocast)
+    model = parts.build_model(params.model, meta.vocab_size, device)
+    trainer = build_trainer(params, model, steps, parts=parts)
     trainable, frozen = trainable_state(model), frozen_digests(model)
     norms_before = _norms(model)
     observer = StepObserver(model, trainer.optimizer, trainer.scaler)
     records: list[StepRecord] = []
     losses: list[float] = []
     activations: dict[str, ActivationRecord] = {}
+    probed = min(params.gates.gradient.steps, steps)
+    charted = choose_charted(batches.rows_of_step(0), train)
+    few = collate_together(params, charted, meta, parts.collator)
+    forward = probe_forward(model, to_device(few, device), trainer.autocast)
     for step in range(probed):
         micro_batches = batches.of_step(step)
         with ExitStack() as stack:
@@ -140,10 +140,16 @@ def run_gradient_probe(params: Params) -> GradientProbe:
         reentrant=reentrant_modules(model),
         parameters=count_parameters(model),
         half_change=smallest_half_change(changed, model),
-        documents=documents,
         forward=forward,
         first_step=first_step,
     )
+
+
+def choose_charted(rows: Sequence[TokenRow], train: Train) -> Sequence[TokenRow]:
+    """The first rows; of those that are packed the shortest, which share a row if any do."""
+    if train.packing:
+        rows = sorted(rows, key=lambda row: len(row.input_ids))
+    return rows[:CHARTED_ROWS]
 
 
 def probe_forward(model: nn.Module, batch: Batch, autocast: Autocast) -> ForwardProbe:

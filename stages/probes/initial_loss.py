@@ -20,12 +20,18 @@ from ..training.step import Autocast, forward
 CONFIDENCE = 4.0
 """Standard deviation of the made-up logits: the likeliest class then takes most of the mass."""
 
+EVEN = 0.75
+"""Of ln K. Random weights of transformers' models (standard deviation 0.02) leave an entropy of
+more than 0.85 ln K up to 8192 features; trained ones that are given another's tokens are confident.
+"""
+
 
 @dataclass(frozen=True)
 class InitialLoss:
     """Nats per supervised token; uniform is ln(vocabulary).
 
-    loss, reference: on the model's own logits; confident: the same two on confident logits.
+    loss, reference: on the model's own logits; confident: the same two on confident logits;
+    entropy: of the model's own predictions.
     """
 
     loss: float
@@ -33,6 +39,12 @@ class InitialLoss:
     confident: tuple[float, float]
     uniform: float
     tokens: int
+    entropy: float
+
+    @property
+    def guesses_evenly(self) -> bool:
+        """Does the model hardly prefer any class, as random weights make it?"""
+        return self.entropy > EVEN * self.uniform
 
     @property
     def error_to_uniform(self) -> float:
@@ -62,7 +74,23 @@ def measure_initial_loss(
     with autocast():  # after the references: a loss may change its logits in place
         losses = [float(loss_fn(one, labels, tokens)) for one in (logits, made_up)]
     confident = (losses[1], references[1])
-    return InitialLoss(losses[0], references[0], confident, math.log(classes), tokens)
+    return InitialLoss(
+        losses[0],
+        references[0],
+        confident,
+        math.log(classes),
+        tokens,
+        mean_entropy(logits, labels),
+    )
+
+
+def mean_entropy(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    """Mean entropy in nats of the predictions at supervised positions, in float32.
+
+    logits: float [B, T, V]; labels: int64 [B, T].
+    """
+    log_probabilities = logits[:, :-1][labels[:, 1:] != IGNORE_INDEX].float().log_softmax(-1)
+    return float(-(log_probabilities.exp() * log_probabilities).sum(-1).mean())
 
 
 def reference_loss(logits: torch.Tensor, labels: torch.Tensor) -> float:

@@ -5,32 +5,20 @@ If it cannot, something between data and optimizer is broken, and no amount of t
 at a fine-tuning rate this would be a test of the rate.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from ..chat.collator import Batch
-from ..chat.token_store import TokenMeta, TokenRow, TokenStore, read_meta
+from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config import Params, UserError, load_params
 from ..config.fresh_process import in_fresh_processes
-from ..models.build import build_model, is_pretrained, prepare_for_training, without_dropout
-from ..training.batches import collate_packs
+from ..models.build import is_pretrained, prepare_for_training, without_dropout
 from ..training.determinism import make_deterministic, seed_everything
 from ..training.evaluation import mean_loss, to_device
-from ..training.optimizer import build_optimizer
-from ..training.packing import pack_by_length
 from ..training.schedule import constant_schedule
-from ..training.setup import (
-    Trainer,
-    hooked_collator,
-    hooked_loss,
-    hooked_step,
-    make_autocast,
-    make_scaler,
-)
-from ..training.step import StepResult
+from ..training.setup import Parts, Trainer, collate_together, make_autocast, make_scaler
 from .fingerprint import (
     RunTrace,
     changed_names,
@@ -39,6 +27,8 @@ from .fingerprint import (
     weights_sha256,
 )
 from .initial_loss import InitialLoss, measure_initial_loss
+from .modes import watching_adapters
+from .stop_row import StopRow, examine_stop_row
 
 MIN_STEPS = 10
 """Steps of a run that learns sooner: enough to see bits drift and a frozen weight move."""
@@ -50,7 +40,8 @@ STEPS_OF_OTHER_SEED = 2
 class OverfitRun:
     """losses: nats per supervised token, before step 0, 1, ... and after the last.
 
-    frozen: how many tensors must not change; frozen_changed: names of those that did.
+    frozen: how many tensors must not change; frozen_changed: names of those that did;
+    adapters_off: layers whose adapters took no part in the first step.
     """
 
     initial: InitialLoss
@@ -59,6 +50,8 @@ class OverfitRun:
     rows: list[str]
     frozen: int
     frozen_changed: list[str]
+    adapters_off: list[str]
+    stop_row: StopRow
 
 
 def choose_rows(store: TokenStore, count: int, seed: int) -> list[int]:
@@ -80,46 +73,43 @@ def blank_inputs(batch: Batch, pad_token_id: int) -> Batch:
     return {**batch, "input_ids": torch.full_like(batch["input_ids"], pad_token_id)}
 
 
-def build_overfit_trainer(params: Params, meta: TokenMeta, device: torch.device) -> Trainer:
+def build_overfit_trainer(
+    params: Params, meta: TokenMeta, device: torch.device, parts: Parts
+) -> Trainer:
     """Production model, loss, step and optimizer; without dropout, decay and schedule."""
-    model = without_dropout(build_model(params.model, meta.vocab_size, device))
+    model = without_dropout(parts.build_model(params.model, meta.vocab_size, device))
     prepare_for_training(model, params.train)
-    optimizer = build_optimizer(
+    optimizer = parts.build_optimizer(
         model,
         params.train.optimizer,
         learning_rate=params.gates.overfit.learning_rate,
         weight_decay=0.0,
+        kind=params.train.optim,
     )
     return Trainer(
         model=model,
         optimizer=optimizer,
         scheduler=constant_schedule(optimizer),
-        step_fn=hooked_step(params.train),
-        loss_fn=hooked_loss(params.train),
+        step_fn=parts.step,
+        loss_fn=parts.loss,
         max_grad_norm=params.train.max_grad_norm,
         autocast=make_autocast(params.run),
         scaler=make_scaler(params.run),
     )
 
 
-def collate_together(params: Params, rows: Sequence[TokenRow], meta: TokenMeta) -> Batch:
-    """All rows in one batch, packed as those of the training are."""
-    packs = [[row] for row in rows]
-    if params.train.packing:
-        lengths = np.array([len(row.input_ids) for row in rows])
-        packed = pack_by_length(lengths, meta.max_length)
-        packs = [[rows[number] for number in packed[pack]] for pack in range(len(packed))]
-    collator = hooked_collator(params.data)
-    return collate_packs(packs, collator, meta.pad_token_id, packing=params.train.packing)
-
-
 def run_overfit(
-    params: Params, seed: int, *, blank: bool = False, steps: int | None = None
+    params: Params,
+    seed: int,
+    *,
+    blank: bool = False,
+    steps: int | None = None,
+    parts: Parts | None = None,
 ) -> OverfitRun:
     """Build everything under `seed` and take steps on one batch.
 
     steps: how many; without it, until the loss is below gates.overfit.max_loss, at least MIN_STEPS
-    and at most gates.overfit.max_steps.
+    and at most gates.overfit.max_steps. parts: without them, those of the real run.
     """
     device = make_deterministic(params.run)
     store, meta = TokenStore("train"), read_meta()
@@ -127,20 +117,23 @@ def run_overfit(
     chosen_by = seed if is_pretrained(params.model) else params.run.seed
     rows = store.rows(choose_rows(store, params.gates.overfit.num_samples, chosen_by))
     seed_everything(seed)
-    trainer = build_overfit_trainer(params, meta, device)
-    batch = to_device(collate_together(params, rows, meta), device)
+    parts = parts or Parts.of(params)
+    trainer = build_overfit_trainer(params, meta, device, parts)
+    batch = to_device(collate_together(params, rows, meta, parts.collator), device)
     if blank:
         batch = blank_inputs(batch, meta.pad_token_id)
     initial = measure_initial_loss(
         trainer.model, batch, trainer.loss_fn, trainer.autocast, meta.vocab_size
     )
+    stop_row = examine_stop_row(trainer.model, meta.stop_token_id)
     before = frozen_digests(trainer.model)
-    taken: list[StepResult] = []
+    with watching_adapters(trainer.model) as adapters_off:
+        taken = [trainer.step([batch])]
     while len(taken) < (steps or params.gates.overfit.max_steps):
-        taken.append(trainer.step([batch]))
         learned = taken[-1].loss < params.gates.overfit.max_loss
         if steps is None and learned and len(taken) >= MIN_STEPS:
             break
+        taken.append(trainer.step([batch]))
     final, _ = mean_loss(trainer.model, [batch], trainer.loss_fn, trainer.autocast)
     losses = [step.loss for step in taken]
     return OverfitRun(
@@ -155,6 +148,8 @@ def run_overfit(
         rows=[row.source for row in rows],
         frozen=len(before),
         frozen_changed=changed_names(before, trainer.model),
+        adapters_off=sorted(adapters_off),
+        stop_row=stop_row,
     )
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ REFERENCE = re.compile(
 )
 NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 SHA256_DIGITS = 64
+SETTLED_NS = 2_000_000_000
+"""A file that was written this long ago would show another write: file systems' clocks are coarse,
+the coarsest tick every two seconds."""
 WEIGHT_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 
 
@@ -61,21 +65,39 @@ def kept_path(name: str, revision: str) -> Path:
 def keep(directory: Path, name: str) -> str:
     """Copy a directory into the store, and return the revision under which it is found.
 
-    Raises UserError for an empty directory or an impossible name.
+    A copy that was changed since is replaced. Raises UserError for an impossible name and for a
+    directory that holds no model.
     """
     if not NAME.match(name):
         raise UserError(f"{name!r} is no name for a model; use letters, digits, '.', '_' and '-'")
-    if not directory.is_dir() or not files_below(directory):
-        raise UserError(f"{directory} holds no files; give the directory of a model")
+    _refuse_no_model(directory)
     revision = total_sha256(_digests(directory).values())
     target = kept_path(name, revision)
-    if not target.is_dir():
+    if not target.is_dir() or total_sha256(_digests(target).values()) != revision:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             staged = Path(scratch) / "model"
             shutil.copytree(directory, staged, ignore=shutil.ignore_patterns(".*"))
+            if target.is_dir():
+                target.rename(Path(scratch) / "changed")
             staged.rename(target)
     return revision
+
+
+def _refuse_no_model(directory: Path) -> None:
+    if not directory.is_dir():
+        raise UserError(f"{directory} is no directory; give the directory of a model")
+    suffixes = {path.suffix for path in files_below(directory)}
+    if not suffixes & set(WEIGHT_SUFFIXES):
+        raise UserError(
+            f"{directory} holds no weights ({', '.join(WEIGHT_SUFFIXES)}); give the directory of a "
+            "model"
+        )
+    if not (directory / "config.json").is_file() and ".gguf" not in suffixes:
+        raise UserError(
+            f"{directory} has no config.json, as a model of transformers has; an adapter alone is "
+            "no model: keep the merged one"
+        )
 
 
 def find_base_model(reference: str, key: str) -> BaseModel:
@@ -126,9 +148,50 @@ def _hub_snapshot(name: str, revision: str, key: str) -> Path:
 
 
 def _digests(directory: Path) -> dict[str, str]:
-    """Name below the directory -> sha256."""
-    found = sha256_files(files_below(directory))
-    return {Path(path).relative_to(directory).as_posix(): one for path, one in found.items()}
+    """Name below the directory -> sha256. A process reads files again only if they may differ."""
+    files = files_below(directory)
+    before = [_identity(file) for file in files]
+    if directory not in _read or _read[directory][0] != before:
+        digests = sha256_files(files)
+        _read.pop(directory, None)
+        if all(seen is not None and seen.is_settled() for seen in before):
+            _read[directory] = before, digests
+    else:
+        digests = _read[directory][1]
+    return {Path(path).relative_to(directory).as_posix(): one for path, one in digests.items()}
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """What tells a file from what it was: size and times, of which nobody can set back the last.
+
+    modified_ns, changed_ns: st_mtime_ns and st_ctime_ns.
+    """
+
+    path: Path
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    def is_settled(self) -> bool:
+        """Would a write from now on show?"""
+        return time.time_ns() - self.changed_ns > SETTLED_NS
+
+
+_read: dict[Path, tuple[list[_Identity | None], dict[str, str]]] = {}
+
+
+def _identity(file: Path) -> _Identity | None:
+    """None for a link to nothing, which is for whoever reads it to name."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return _Identity(
+        file, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    )
 
 
 def resolve_file(path: str) -> Path:

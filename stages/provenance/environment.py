@@ -18,7 +18,9 @@ from ..config.errors import UserError
 PARSING_PACKAGES = ("msgspec", "numpy", "pyarrow")
 AUDITING_PACKAGES = (*PARSING_PACKAGES, "ftfy", "rensa")
 RENDERING_PACKAGES = (*PARSING_PACKAGES, "jinja2", "tokenizers", "transformers")
-COMPUTING_PACKAGES = ("accelerate", "numpy", "peft", "safetensors", "torch", "transformers")
+COMPUTING_PACKAGES = (
+    *("accelerate", "bitsandbytes", "numpy", "peft", "safetensors", "torch", "transformers"),
+)
 TOOLS = ("dvc", "hydra-core")
 
 Environment = dict[str, Any]

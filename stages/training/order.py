@@ -18,6 +18,11 @@ def micro_batches_per_step(train: Train) -> int:
     return train.gradient_accumulation_steps * train.num_processes
 
 
+def tokens_per_micro_batch(train: Train, max_length: int) -> int:
+    """Positions of the largest micro-batch that rows of at most `max_length` tokens can make."""
+    return train.max_tokens_per_batch or train.per_device_train_batch_size * max_length
+
+
 class BatchOrder:
     """A new permutation of all rows each epoch; steps run on over its end, so no row is dropped.
 

@@ -1,4 +1,4 @@
-"""Which documents share a row, so that little of a batch is padding? By their lengths alone."""
+"""Which documents share a row, and which rows a micro-batch? Told by their lengths alone."""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
@@ -64,3 +64,18 @@ def pack_by_length(lengths: Integers, max_length: int) -> Groups:
     ordered = longest_first[np.argsort(row_of[longest_first], kind="stable")]
     starts = np.concatenate(([0], np.cumsum(np.bincount(row_of, minlength=rows))))
     return Groups(ordered, starts)
+
+
+def batch_by_tokens(lengths: Integers, order: Integers, max_tokens: int) -> Groups:
+    """Rows in groups, each as many as fit: their number times the longest is at most `max_tokens`.
+
+    lengths: tokens of every row, int64 [N], none above max_tokens; order: that in which they are
+    taken, int64 [N].
+    """
+    starts, longest = [0], 0
+    for place, length in enumerate(lengths[order].tolist()):
+        longest = max(longest, length)
+        if (place + 1 - starts[-1]) * longest > max_tokens:
+            starts.append(place)
+            longest = length
+    return Groups(order, np.array([*starts, len(order)]))

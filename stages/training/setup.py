@@ -1,10 +1,12 @@
 """The production objects: everything that a training step needs, built from params in one place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import nn
 from torch.amp import GradScaler
@@ -14,12 +16,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from ..chat.collator import Batch, Collator, collate
 from ..chat.token_store import TokenMeta, TokenRow, TokenStore
 from ..config.hooks import load_hook
-from ..config.schema import Data, Params, Run, Train
-from ..models.build import prepare_for_training
+from ..config.schema import Data, Model, Params, Run, Train
+from ..models.build import build_model, prepare_for_training
 from .batches import BatchPlan, Packs, collate_packs
 from .evaluation import to_device
 from .loss import LossFunction, causal_lm_loss
-from .optimizer import build_optimizer
+from .optimizer import BuildOptimizer, build_optimizer
+from .packing import pack_by_length
 from .parallel import ALONE
 from .ranks import rank, world_size
 from .schedule import build_scheduler
@@ -74,6 +77,17 @@ def hooked_collator(data: Data) -> Collator:
     return load_hook(data.collator, "data.collator", collate)
 
 
+def collate_together(
+    params: Params, rows: Sequence[TokenRow], meta: TokenMeta, collator: Collator
+) -> Batch:
+    """All rows in one batch, packed as those of the training are."""
+    packs = [[row] for row in rows]
+    if params.train.packing:
+        packed = pack_by_length(np.array([len(row.input_ids) for row in rows]), meta.max_length)
+        packs = [[rows[number] for number in packed[pack]] for pack in range(len(packed))]
+    return collate_packs(packs, collator, meta.pad_token_id, packing=params.train.packing)
+
+
 def hooked_loss(train: Train) -> LossFunction:
     return load_hook(train.loss, "train.loss", causal_lm_loss)
 
@@ -82,31 +96,58 @@ def hooked_step(train: Train) -> TrainStep:
     return load_hook(train.step, "train.step", train_step)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a training is put together from; the self-test swaps one of them for a faulty one."""
+
+    collator: Collator
+    loss: LossFunction
+    step: TrainStep
+    build_model: Callable[[Model, int, torch.device], nn.Module]
+    build_optimizer: BuildOptimizer
+    build_scheduler: Callable[[Optimizer, Train, int], LRScheduler]
+
+    @classmethod
+    def of(cls, params: Params) -> "Parts":
+        """The parts of the real run. Raises UserError for a hook that cannot be loaded."""
+        return cls(
+            hooked_collator(params.data),
+            hooked_loss(params.train),
+            hooked_step(params.train),
+            build_model,
+            build_optimizer,
+            build_scheduler,
+        )
+
+
 def build_trainer(
     params: Params,
     model: nn.Module,
     steps: int,
     wrap: Callable[[nn.Module], nn.Module] = ALONE.wrap,
+    parts: Parts | None = None,
 ) -> Trainer:
     """The trainer of the real run over `model`: its rate, decay, schedule, step and loss.
 
-    wrap: makes of `model` what several ranks share (see Team.wrap).
+    wrap: makes of `model` what several ranks share (see Team.wrap); parts: without them, those of
+    the real run.
     """
-    train = params.train
+    train, parts = params.train, parts or Parts.of(params)
     prepare_for_training(model, train)
     wrapped = wrap(model)
-    optimizer = build_optimizer(
+    optimizer = parts.build_optimizer(
         model,
         train.optimizer,
         learning_rate=train.learning_rate,
         weight_decay=train.weight_decay,
+        kind=train.optim,
     )
     return Trainer(
         model=model,
         optimizer=optimizer,
-        scheduler=build_scheduler(optimizer, train, steps),
-        step_fn=hooked_step(train),
-        loss_fn=hooked_loss(train),
+        scheduler=parts.build_scheduler(optimizer, train, steps),
+        step_fn=parts.step,
+        loss_fn=parts.loss,
         max_grad_norm=train.max_grad_norm,
         autocast=make_autocast(params.run),
         scaler=make_scaler(params.run),
@@ -138,8 +179,8 @@ class TrainingBatches:
 
     def rows_of_step(self, step: int) -> list[TokenRow]:
         """The rows of step 0, 1, ... over all ranks, as the token store has them."""
-        dealt = self.plan.micro_batches(step)
-        return [row for packs in dealt for pack in packs for row in self._store.rows(pack)]
+        packs = chain.from_iterable(self.plan.micro_batches(step))
+        return self._store.rows(chain.from_iterable(packs))
 
     def _collate(self, numbers: Packs) -> Batch:
         packs = [self._store.rows(pack) for pack in numbers]

@@ -21,6 +21,7 @@ from stages.chat.tokenizer import ChatTokenizer
 from stages.config.load import parse_params, read_yaml
 from stages.mask_audit.findings import Audit
 from stages.mask_audit.prepare import Preparer
+from stages.mask_audit.workers import preparing
 from stages.reading.dialects import RowParser
 
 from ..conftest import ROOT
@@ -86,9 +87,10 @@ def our_seconds(chats: list[Conversation], tokenizer: ChatTokenizer, scratch: Pa
     """All that mask_report does to every row: render, label, audit, store."""
     params = parse_params(read_yaml(ROOT / "params.yaml"))
     began = time.perf_counter()
-    with TokenWriter("train", scratch) as store:
-        data = replace(params.data, max_length=1 << 20)
-        for prepared in Preparer(tokenizer, data, params.labels).prepare(chats, Audit()):
+    data = replace(params.data, max_length=1 << 20)
+    preparer = Preparer(tokenizer, data, params.labels)
+    with preparing(preparer, len(chats)) as prepare, TokenWriter("train", scratch) as store:
+        for prepared in prepare(chats, Audit()):
             assert prepared.row is not None and not prepared.findings
             store.append(prepared.conversation.source, prepared.row)
     return time.perf_counter() - began
@@ -138,6 +140,6 @@ def bench_preparing(scratch: Path) -> dict[str, float]:
         floor_ratios.append(floor_seconds(chats, plain) / ours)
         trl_ratios.append(trl_seconds(file, directory) / ours)
     return {
-        "prepare_vs_floor": statistics.median(floor_ratios),
-        "prepare_vs_trl": statistics.median(trl_ratios),
+        "mask_vs_floor": statistics.median(floor_ratios),
+        "mask_vs_trl": statistics.median(trl_ratios),
     }

@@ -133,6 +133,11 @@ def test_a_model_with_a_target_keeps_its_other_keys_as_arguments() -> None:
             "params.yaml: 'train.optimizer.adam_beta1' is 1.0: expected `float` < 1.0",
         ),
         (
+            {"train__optimizer__adam_beta1": 0.999, "train__optimizer__adam_beta2": 0.9},
+            "params.yaml: train.optimizer.adam_beta1 (0.999) is above adam_beta2 (0.9); swap them: "
+            "the second moment is the slower average",
+        ),
+        (
             {"model__frozen": ["embedding.*", 3]},
             "params.yaml: 'model.frozen[1]' is 3: expected `str`, got `int`",
         ),
@@ -267,6 +272,7 @@ def test_no_number_may_be_infinite_or_nan(value: float) -> None:
         ("data.truncation", ("drop", "keep_start")),
         ("labels.turns", ("all", "last")),
         ("train.lr_scheduler_type", ("cosine", "linear", "constant_with_warmup")),
+        ("train.optim", ("adamw_torch", "adamw_bnb_8bit", "paged_adamw_8bit")),
         ("run.device", ("cpu", "cuda")),
         ("run.precision", ("fp32", "bf16", "fp16")),
     ],
@@ -490,11 +496,35 @@ def test_every_declared_key_exists(project: Path) -> None:
 def test_packed_rows_with_flash_attention_come_one_at_a_time() -> None:
     model = hub_tree("0" * 40, attn_implementation="flash_attention_2")
     values = {"model": model, "train__packing": True}
-    assert refusal(params_tree(**values, train__per_device_train_batch_size=2)) == (
-        "params.yaml: 'train.per_device_train_batch_size' is 2, but flash_attention_2 tells packed "
-        "documents apart in batches of one row only; set it to 1 (and raise "
-        "train.gradient_accumulation_steps), or model.attn_implementation to sdpa"
+    sentence = (
+        "params.yaml: 'train.packing' is true, but flash_attention_2 tells packed documents apart "
+        "in batches of one row only; set train.per_device_train_batch_size to 1 and "
+        "train.max_tokens_per_batch to null, or model.attn_implementation to sdpa"
     )
-    make_params(**values, train__per_device_train_batch_size=1)
-    model = hub_tree("0" * 40, attn_implementation="sdpa")
-    make_params(model=model, train__packing=True, train__per_device_train_batch_size=2)
+    one = {**values, "train__per_device_train_batch_size": 1}
+    assert refusal(params_tree(**values, train__per_device_train_batch_size=2)) == sentence
+    assert refusal(params_tree(**one, train__max_tokens_per_batch=64)) == sentence
+    make_params(**one)
+    values["model"] = hub_tree("0" * 40, attn_implementation="sdpa")
+    make_params(**values, train__per_device_train_batch_size=2)
+
+
+def test_a_micro_batch_holds_any_row() -> None:
+    assert refusal(params_tree(train__max_tokens_per_batch=63)) == (
+        "params.yaml: 'train.max_tokens_per_batch' is 63, but a row may have 64 tokens "
+        "(data.max_length); raise it, or lower data.max_length"
+    )
+    make_params(train__max_tokens_per_batch=64)
+
+
+def test_moments_in_8_bits_need_a_gpu_and_whole_state() -> None:
+    assert refusal(params_tree(train__optim="adamw_bnb_8bit")) == (
+        "params.yaml: 'train.optim' is adamw_bnb_8bit, which needs a GPU; compose with run=cuda, "
+        "or use adamw_torch"
+    )
+    sharded = {"train__num_processes": 2, "train__distributed": "fsdp2", "run__device": "cuda"}
+    assert refusal(params_tree(train__optim="paged_adamw_8bit", **sharded)) == (
+        "params.yaml: train.optim is paged_adamw_8bit, whose state cannot be sharded "
+        "(train.distributed is fsdp2); use adamw_torch, or ddp"
+    )
+    make_params(train__optim="paged_adamw_8bit", run__device="cuda")

@@ -144,6 +144,12 @@ def test_hours_and_cost_follow_from_operations_peak_and_price() -> None:
     assert found.tokens == 10 * 4 * 2 * 64
 
 
+def test_micro_batches_that_are_filled_by_tokens_cost_what_they_hold() -> None:
+    by_rows, by_tokens = budget(), budget(train__max_tokens_per_batch=64)
+    assert (by_rows.tokens, by_tokens.tokens) == (10 * 4 * 2 * 64, 10 * 2 * 64)
+    assert by_tokens.memory["logits"] * 4 == by_rows.memory["logits"]
+
+
 def test_more_processes_see_more_tokens_in_the_same_hours_and_cost_more() -> None:
     one, two = (budget(run__hardware="h100_80gb", train__num_processes=count) for count in (1, 2))
     assert two.tokens == 2 * one.tokens
@@ -172,6 +178,7 @@ def test_what_is_not_known_of_a_model_of_ones_own_is_said() -> None:
         ("activations", {}, "set train.gradient_checkpointing=true, or lower"),
         ("activations", {"train__gradient_checkpointing": True}, "lower train.per_device_train"),
         ("logits", {}, "lower train.per_device_train_batch_size"),
+        ("logits", {"train__max_tokens_per_batch": 64}, "lower train.max_tokens_per_batch"),
     ],
 )
 def test_the_remedy_is_for_the_largest_part(part: str, values: Any, remedy: str) -> None:

@@ -88,6 +88,17 @@ def test_a_model_of_4_bits_packs_its_layers_and_holds_the_rest_in_float32() -> N
     assert math.isclose(NF4 * 8, 4.127)
 
 
+def test_moments_in_8_bits_have_a_scale_for_each_block_and_whole_ones_for_the_embedding() -> None:
+    small: dict[str, Any] = {"train__optim": "adamw_bnb_8bit", "run__device": "cuda"}
+    architecture = architecture_of(CONFIG, "small")
+    trained = Parameters(10**6, 2560)
+    assert estimate_memory(hub("lora", **small), trained, architecture)["optimizer"] == 2 * 2600
+    trained = Parameters(10**6, 10**6)
+    embedding = architecture.vocabulary * architecture.hidden
+    found = estimate_memory(hub(**small), trained, architecture)["optimizer"]
+    assert found == round(2 * (4 * embedding + (10**6 - embedding) * 65 / 64))
+
+
 def estimated_with_adapter(params: Params, base: int) -> dict[str, int]:
     adapters = 3 * LORA.r * (2 * 160 + 2 * 112 + 3 * 224)
     parameters = Parameters(base + adapters, adapters)

@@ -350,7 +350,7 @@ def shift_labels(batch: Batch) -> None:
         (attend_to_padding, {"attention_mask_wrong"}, {"a:1"}),
         (
             shift_labels,
-            {"label_differs_from_input", "header_supervised", "stop_masked"},
+            {"labels_shifted", "label_differs_from_input", "header_supervised", "stop_masked"},
             {"a:0", "a:1"},
         ),
     ],

@@ -72,7 +72,7 @@ def test_a_system_turn_of_the_template_is_named(tmp_path: Path) -> None:
 def test_two_bos_tokens_are_named(
     tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ChatTokenizer, "bos_token_id", 0)
+    monkeypatch.setattr(tokenizer, "bos_token_id", 0)
     once = "<|endoftext|>" + tokenizer.render(CHAT)
     assert kinds(tokenizer, CHAT, once) == {}
     assert set(kinds(tokenizer, CHAT, "<|endoftext|>" + once)) == {"double_bos"}

@@ -16,6 +16,7 @@ from stages.config.schema import CustomModel
 from stages.models.build import (
     build_model,
     count_parameters,
+    prepare_for_training,
     undeclared_frozen,
     without_dropout,
 )
@@ -35,6 +36,17 @@ class Mine(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, width)
         self.head = nn.Linear(width, vocab_size)
+
+    def forward(self, input_ids, attention_mask, position_ids=None):
+        return self.head(self.embedding(input_ids))
+
+class WithoutPositions(Mine):
+    def forward(self, input_ids, attention_mask):
+        return super().forward(input_ids, attention_mask)
+
+class WithoutMask(Mine):
+    def forward(self, input_ids, position_ids=None):
+        return super().forward(input_ids, None)
 
 def no_model(vocab_size):
     return "a model"
@@ -114,6 +126,20 @@ def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         build_model(custom("no_model"), VOCABULARY, CPU)
     assert str(caught.value) == "model._target_ returned str, not a torch.nn.Module"
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("WithoutPositions", "input_ids, attention_mask, position_ids: got an unexpected"),
+        ("WithoutMask", "input_ids, attention_mask: got an unexpected"),
+    ],
+)
+def test_a_model_that_cannot_be_called_as_it_will_be_is_refused(target: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build_model(custom(target), VOCABULARY, CPU)
+    assert str(caught.value).startswith(f"{target}.forward cannot be called with {words}")
 
 
 def test_impossible_arguments_are_refused_in_a_sentence() -> None:
@@ -206,3 +232,13 @@ def test_parameters_are_counted_and_a_tied_one_once() -> None:
         "parameters": 32 * 8 + 8 + 8 + 32,
         "trainable_parameters": 32 * 8 + 32,
     }
+
+
+def test_a_model_that_demands_a_mask_cannot_be_packed() -> None:
+    class Masked(nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return input_ids * attention_mask
+
+    prepare_for_training(Masked(), make_params().train)
+    with pytest.raises(UserError, match=r"Masked.forward demands an attention_mask"):
+        prepare_for_training(Masked(), make_params(train__packing=True).train)

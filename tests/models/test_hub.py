@@ -1,6 +1,8 @@
 """Models of transformers: loaded whole, from safe files, frozen below their adapter."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,19 @@ from safetensors.torch import load_file, save_file
 
 from stages.chat.token_store import TokenMeta
 from stages.config import UserError
+from stages.config.schema import CustomModel
 from stages.models.build import build_model, undeclared_frozen
-from stages.models.hub import checkpoint_activations, is_adapter_parameter, reentrant_modules
+from stages.models.hub import (
+    add_adapter,
+    checkpoint_activations,
+    is_adapter_parameter,
+    load_base,
+    reentrant_modules,
+)
 from stages.provenance.base_model import keep
 from stages.training.evaluation import generate_greedily
 
+from ..settings import ROOT
 from .llama import hub_model, keep_llama, write_llama
 
 CPU = torch.device("cpu")
@@ -65,6 +75,67 @@ def test_an_adapter_that_is_switched_off_is_named(revision: str) -> None:
 def test_target_modules_that_match_nothing_are_refused(revision: str) -> None:
     with pytest.raises(UserError, match=r"model\.lora: Target modules .+ not found"):
         build_model(hub_model(revision, lora={"target_modules": ["qkv"]}), VOCABULARY, CPU)
+
+
+@pytest.mark.parametrize(
+    ("key", "names"), [("target_modules", ["q_proj", "qkv"]), ("modules_to_save", ["lm_heat"])]
+)
+def test_one_name_of_several_that_matches_nothing_is_refused(
+    revision: str, key: str, names: list[str]
+) -> None:
+    with pytest.raises(UserError, match=rf"model\.lora\.{key}: '{names[-1]}' matches no module"):
+        build_model(hub_model(revision, lora={key: names}), VOCABULARY, CPU)
+
+
+@pytest.mark.parametrize("off", ["disable_adapter_layers", "merge_adapter"])
+def test_adapters_that_are_off_from_the_start_are_refused(
+    revision: str, monkeypatch: pytest.MonkeyPatch, off: str
+) -> None:
+    def build(vocab_size: int) -> Any:
+        model: Any = add_adapter(load_base(hub_model(revision), CPU), hub_model(revision))
+        getattr(model, off)()
+        return model
+
+    monkeypatch.setattr("stages.models.build.load_target", lambda target, key: build)
+    model = CustomModel("mine", "data/tokenizer", [], "stages.plugins.mine.build", {})
+    with pytest.raises(UserError, match=r"adapters .+ are switched off or merged in \d+ layers"):
+        build_model(model, VOCABULARY, CPU)
+
+
+def tokenizer_directory(tmp_path: Path, change: Callable[[dict[str, int]], None]) -> str:
+    """The demo's tokenizer with a changed vocabulary."""
+    directory = tmp_path / "tokenizer"
+    shutil.copytree(ROOT / "data/tokenizer", directory)
+    path = directory / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content["model"]["vocab"])
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(directory)
+
+
+def swap_two(vocabulary: dict[str, int]) -> None:
+    first, second = list(vocabulary)[40:42]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+
+
+def test_a_tokenizer_that_numbers_tokens_otherwise_is_refused(
+    revision: str, tmp_path: Path
+) -> None:
+    tokenizer = tokenizer_directory(tmp_path, swap_two)
+    with pytest.raises(UserError, match=r"not that of llama: of the \d+ tokens .+, 2 have another"):
+        build_model(hub_model(revision, tokenizer=tokenizer), VOCABULARY, CPU)
+
+
+@pytest.mark.parametrize("name", ["the_same", "one_more"])
+def test_the_models_own_tokens_may_lie_elsewhere_and_be_more(
+    revision: str, tmp_path: Path, name: str
+) -> None:
+    def add(vocabulary: dict[str, int]) -> None:
+        if name == "one_more":
+            vocabulary["unheard"] = VOCABULARY - 1
+
+    tokenizer = tokenizer_directory(tmp_path, add)
+    build_model(hub_model(revision, tokenizer=tokenizer), VOCABULARY, CPU)
 
 
 def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows_is_refused(revision: str) -> None:

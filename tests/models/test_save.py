@@ -14,11 +14,14 @@ from torch import nn
 
 from stages.chat.tokenizer import ChatTokenizer
 from stages.config import UserError
+from stages.models.record import ModelRecord
 from stages.models.save import distinct_tensors, save_model, write_plain
 from stages.models.tiny_gpt import TinyGPT
 
 from ..parts import Bigram
 from ..settings import ROOT, run_python
+
+RECORD = partial(ModelRecord.of, manifest="0" * 64, clearance={}, environment={}, params={})
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,7 @@ def test_a_model_is_saved_with_all_that_it_takes_to_use_it(
         partial(write_plain, model=make_model(), config={"b": 1, "a": [2]}),
         tokenizer,
         "# Card\n",
+        RECORD,
     )
     files = contents(target)
     assert {"model.safetensors", "config.json", "README.md", "tokenizer.json"} <= set(files)
@@ -54,7 +58,9 @@ def test_a_model_is_saved_with_all_that_it_takes_to_use_it(
 
 def test_the_saved_weights_are_the_models_own(tmp_path: Path, tokenizer: ChatTokenizer) -> None:
     model = make_model()
-    save_model(tmp_path / "final", partial(write_plain, model=model, config={}), tokenizer, "")
+    save_model(
+        tmp_path / "final", partial(write_plain, model=model, config={}), tokenizer, "", RECORD
+    )
     saved = load_file(tmp_path / "final/model.safetensors")
     state = model.state_dict()
     assert [name for name in saved if not saved[name].equal(state[name])] == []
@@ -89,7 +95,9 @@ def test_a_transposed_view_is_another_tensor(tmp_path: Path, tokenizer: ChatToke
     matrix = torch.arange(9.0).reshape(3, 3)
     model.register_buffer("forward_map", matrix)
     model.register_buffer("backward_map", matrix.T)
-    save_model(tmp_path / "final", partial(write_plain, model=model, config={}), tokenizer, "")
+    save_model(
+        tmp_path / "final", partial(write_plain, model=model, config={}), tokenizer, "", RECORD
+    )
     saved = load_file(tmp_path / "final/model.safetensors")
     assert saved["forward_map"].equal(matrix)
     assert saved["backward_map"].equal(matrix.T)
@@ -102,6 +110,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path, tokenizer: ChatToke
             partial(write_plain, model=make_model(), config={"b": 1, "a": 2}),
             tokenizer,
             "card",
+            RECORD,
         )
     assert contents(tmp_path / "one") == contents(tmp_path / "other")
 
@@ -110,7 +119,11 @@ def test_the_weights_file_has_one_line_of_metadata(
     tmp_path: Path, tokenizer: ChatTokenizer
 ) -> None:
     save_model(
-        tmp_path / "final", partial(write_plain, model=make_model(), config={}), tokenizer, ""
+        tmp_path / "final",
+        partial(write_plain, model=make_model(), config={}),
+        tokenizer,
+        "",
+        RECORD,
     )
     with safe_open(tmp_path / "final/model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
@@ -122,7 +135,11 @@ def test_an_earlier_model_is_replaced_whole(tmp_path: Path, tokenizer: ChatToken
     (tmp_path / "final.partial").mkdir()
     (tmp_path / "final.partial/rest").touch()
     save_model(
-        tmp_path / "final", partial(write_plain, model=make_model(), config={}), tokenizer, ""
+        tmp_path / "final",
+        partial(write_plain, model=make_model(), config={}),
+        tokenizer,
+        "",
+        RECORD,
     )
     assert "adapter.safetensors" not in contents(tmp_path / "final")
     assert "rest" not in contents(tmp_path / "final")
@@ -135,19 +152,22 @@ from functools import partial
 from pathlib import Path
 from torch import nn
 from stages.config.launch import guarded
+from stages.models.record import ModelRecord
 from stages.models.save import save_model, write_plain
+
+record = partial(ModelRecord.of, manifest="", clearance={}, environment={}, params={})
 
 class Tokenizer:
     def save(self, directory):
         (directory / "tokenizer.json").write_text("{}")
 
 first = partial(write_plain, model=nn.Linear(2, 2), config={"width": 2})
-save_model(Path("models/final"), first, Tokenizer(), "first")
+save_model(Path("models/final"), first, Tokenizer(), "first", record)
 if sys.argv[1] == "killed":
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
 second = partial(write_plain, model=nn.Linear(99, 99), config={})
-guarded(lambda: save_model(Path("models/final"), second, Tokenizer(), "second"))
+guarded(lambda: save_model(Path("models/final"), second, Tokenizer(), "second", record))
 """
 
 
@@ -178,5 +198,6 @@ def test_what_is_not_the_disks_fault_is_not_blamed_on_it(
             partial(write_plain, model=make_model(), config=config),
             tokenizer,
             "",
+            RECORD,
         )
     assert "free space" not in str(caught.value)

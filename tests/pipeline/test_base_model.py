@@ -73,7 +73,7 @@ def tuned(untrained: Project) -> Project:
 def test_weights_that_were_never_trained_are_refused_and_named(untrained: Project) -> None:
     printed = untrained.repro(code=255)
     assert "pretrained_loss_share" in printed
-    assert "the model knows no more than a random one" in printed
+    assert "the model guesses evenly, as a random one does: its weights are not loaded" in printed
     assert not untrained.exists("models/final")
 
 

@@ -26,6 +26,14 @@ def collator(rows, pad_token_id, stop):
     batch["labels"][batch["labels"] == stop] = -100
     return batch
 """
+SHIFTED_TWICE = """
+from stages.chat.collator import collate
+
+def collator(rows, pad_token_id):
+    batch = collate(rows, pad_token_id)
+    batch["labels"] = batch["labels"].roll(-1, dims=1)
+    return batch
+"""
 SCHEDULE_AT_ZERO = """
 from stages.training.step import train_step
 
@@ -89,6 +97,13 @@ FAULTS = {
         "mask_report",
         {"collated_stop_masked"},
         "the collator masks the stop token",
+    ),
+    "labels_shifted_twice": Fault(
+        SHIFTED_TWICE,
+        {"data__collator": {"_target_": "stages.plugins.mine.collator"}},
+        "mask_report",
+        {"collated_labels_shifted", "collated_inputs_changed"},
+        "the collator shifts the labels, and the loss shifts them again",
     ),
     "schedule_at_zero": Fault(
         SCHEDULE_AT_ZERO,

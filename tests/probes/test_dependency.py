@@ -7,13 +7,14 @@ import torch
 from torch import nn
 
 from stages.chat.collator import Batch
+from stages.chat.packed import pack_batch
 from stages.models.tiny_gpt import TinyGPT
 from stages.models.tiny_lora import TinyLoRALanguageModel
 from stages.probes.dependency import Dependencies, chart_dependencies
 from stages.training.setup import make_autocast
 
 from ..models.llama import tiny_llama
-from ..parts import VOCABULARY, Bigram, Output, make_batch
+from ..parts import PAD, VOCABULARY, Bigram, Output, make_batch
 from ..settings import make_params
 
 HEALTHY: dict[str, Callable[[], nn.Module]] = {
@@ -79,6 +80,50 @@ def test_faulty_wiring_shows(name: str) -> None:
     found = chart(Wired(operation))
     lists = ("on_future", "on_others", "without_input")
     assert expected <= {name for name in lists if getattr(found, name)}
+
+
+def test_documents_of_a_packed_row_must_not_see_each_other() -> None:
+    packed = {
+        "input_ids": torch.arange(2, 12)[None],
+        "attention_mask": torch.ones(1, 10, dtype=torch.int64),
+        "labels": torch.arange(2, 12)[None],
+        "position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]]),
+    }
+    assert chart(Bigram(), packed).on_others == []
+    leaking = chart(TinyLeaking(), packed).on_others
+    assert leaking[0] == "row 0, token 5 sees token 0 of another document"
+
+
+PACKED = pack_batch(make_batch(3), [2, 1], PAD)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", HEALTHY)
+def test_sound_models_keep_the_documents_of_packed_rows_apart(name: str, precision: str) -> None:
+    torch.manual_seed(0)
+    model = HEALTHY[name]()
+    if name == "llama":
+        model.config.use_cache = False  # type: ignore[union-attr]
+    found = chart(model, PACKED, precision)
+    assert (found.on_future, found.on_others, found.without_input) == ([], [], [])
+    assert found.asked >= 9
+
+
+def test_a_llama_with_a_cache_and_a_state_that_runs_on_do_not() -> None:
+    cached = tiny_llama(VOCABULARY)
+    assert cached.config.use_cache
+    for model in (cached, TinyLeaking()):
+        assert "of another document" in chart(model, PACKED).on_others[0]
+
+
+class TinyLeaking(Bigram):
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> Output:
+        return Output(self.head(self.embedding(input_ids).cumsum(1)))
 
 
 def test_a_model_that_embeds_nothing_cannot_be_charted() -> None:

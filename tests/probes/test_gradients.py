@@ -1,5 +1,6 @@
 """The probe takes the first steps of the very training that follows."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,9 +13,10 @@ from torch.amp import GradScaler
 from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenMeta, TokenStore
 from stages.config import parse_params, read_yaml
-from stages.gradient_probe import measure
+from stages.gradient_probe import measure, worst_clip_ratio
 from stages.models.build import build_model
 from stages.probes.gradients import _outside_optimizer, run_gradient_probe
+from stages.probes.observe import StepRecord
 from stages.probes.resume import ResumeCheck, Stretch
 from stages.training import setup
 from stages.training.determinism import make_deterministic
@@ -67,11 +69,15 @@ def test_a_sound_training_shows_nothing_amiss() -> None:
 
 
 @pytest.mark.usefixtures("tokens")
-def test_documents_that_share_a_row_are_looked_at_where_rows_are_packed() -> None:
-    packed = run_gradient_probe(make_params(train__packing=True))
-    assert packed.documents.looked_at > 0
-    assert list(packed.documents.leaking) == []
-    assert run_gradient_probe(make_params()).documents.looked_at == 0
+def test_packed_rows_show_nothing_amiss_and_their_documents_are_charted() -> None:
+    probe = run_gradient_probe(make_params(train__packing=True))
+    found, targets = probe.forward.dependencies, probe.first_step.targets
+    assert found is not None
+    assert found.asked == 4  # of two documents of four tokens
+    assert (found.on_future, found.on_others, found.without_input) == ([], [], [])
+    assert targets.asked > 20
+    assert targets.untrained + targets.unasked + targets.wrong + targets.raised == []
+    assert targets.weight_error < 1e-3
 
 
 @pytest.mark.usefixtures("tokens")
@@ -146,3 +152,28 @@ def test_a_step_that_overflows_is_no_fault_of_the_training(
     found = measure(probe, UNCHECKED, params.train, params.run.precision)
     assert [found[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
     assert found["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("norm", "applied", "ratio"),
+    [
+        (0.3, 0.3, 0.6),
+        (5.0, 0.5, 1.0),
+        (5.0, 5.0, 10.0),
+        (5.0, 0.498, 0.996),  # rounded in bfloat16
+        (5.0, 5e-5, 1e4),
+        (5.0, 0.0, math.inf),
+        (0.0, 0.0, 0.0),
+    ],
+)
+def test_a_gradient_that_is_clipped_too_little_or_too_much_is_measured(
+    norm: float, applied: float, ratio: float
+) -> None:
+    record = StepRecord(grad_norm=norm, applied_norm=applied)
+    assert worst_clip_ratio([StepRecord(grad_norm=0.1, applied_norm=0.1), record], 0.5) == (
+        pytest.approx(max(ratio, 0.2))
+    )
+
+
+def test_a_norm_that_is_no_number_is_none() -> None:
+    assert math.isnan(worst_clip_ratio([StepRecord()], 1.0))

@@ -116,12 +116,16 @@ def test_measuring_leaves_no_gradient_and_no_other_mode() -> None:
 
 
 def test_the_errors_are_relative() -> None:
-    initial = InitialLoss(loss=3.0, reference=2.0, confident=(5.0, 5.0), uniform=4.0, tokens=1)
+    initial = InitialLoss(
+        loss=3.0, reference=2.0, confident=(5.0, 5.0), uniform=4.0, tokens=1, entropy=4.0
+    )
     assert (initial.error_to_reference, initial.error_to_uniform) == (0.5, 0.5)
 
 
 def test_the_larger_error_counts_whatever_the_logits_on_which_it_shows() -> None:
-    initial = InitialLoss(loss=3.0, reference=2.0, confident=(10.0, 5.0), uniform=4.0, tokens=1)
+    initial = InitialLoss(
+        loss=3.0, reference=2.0, confident=(10.0, 5.0), uniform=4.0, tokens=1, entropy=4.0
+    )
     assert (initial.error_to_reference, initial.error_to_uniform) == (1.0, 0.5)
 
 
@@ -131,5 +135,5 @@ def test_the_larger_error_counts_whatever_the_logits_on_which_it_shows() -> None
 def test_a_loss_that_is_no_number_is_not_close_to_the_reference(
     loss: float, confident: float
 ) -> None:
-    initial = InitialLoss(loss, 2.0, (confident, 5.0), uniform=4.0, tokens=1)
+    initial = InitialLoss(loss, 2.0, (confident, 5.0), uniform=4.0, tokens=1, entropy=4.0)
     assert not math.isfinite(initial.error_to_reference)

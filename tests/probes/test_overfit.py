@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from stages import overfit_gate
+from stages.chat.collator import collate
 from stages.chat.token_store import TokenMeta, TokenStore, read_meta
 from stages.config import UserError
 from stages.models.build import build_model
@@ -18,12 +19,13 @@ from stages.probes.overfit import (
     blank_inputs,
     build_overfit_trainer,
     choose_rows,
-    collate_together,
     replay_in_fresh_processes,
     run_overfit,
 )
+from stages.probes.stop_row import StopRow
 from stages.training.determinism import seed_everything
 from stages.training.loss import causal_lm_loss
+from stages.training.setup import Parts, collate_together
 from stages.training.step import train_step
 from stages.verdict.judging import judge_all
 from stages.verdict.rules.overfit_gate import RULES
@@ -71,7 +73,7 @@ def test_the_gate_takes_the_production_step_without_decay_dropout_and_schedule(
     params = make_params(
         model__dropout=0.5, gates__overfit__learning_rate=0.02, train__max_grad_norm=0.75
     )
-    trainer = build_overfit_trainer(params, tokens, CPU)
+    trainer = build_overfit_trainer(params, tokens, CPU, Parts.of(params))
     assert (trainer.step_fn, trainer.loss_fn) == (train_step, causal_lm_loss)
     assert trainer.max_grad_norm == 0.75
     assert {group["weight_decay"] for group in trainer.optimizer.param_groups} == {0.0}
@@ -100,7 +102,7 @@ def test_rows_are_packed_where_those_of_the_training_are() -> None:
     assert packed.rows == alone.rows
     assert packed.losses == pytest.approx(alone.losses, rel=1e-5)
     rows = TokenStore("train").rows(choose_rows(TokenStore("train"), 4, 42))
-    batch = collate_together(params, rows, read_meta())
+    batch = collate_together(params, rows, read_meta(), collate)
     assert (len(batch["input_ids"]), "attention_mask" in batch) == (1, False)
 
 
@@ -168,8 +170,9 @@ def test_a_small_model_learns_the_rows_by_heart_and_only_with_its_inputs() -> No
 
 def make_run(losses: list[float]) -> OverfitRun:
     trace = RunTrace(losses[:-1], [1.0] * (len(losses) - 1), "a" * 64, "b" * 64)
-    initial = InitialLoss(loss=3.4, reference=3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40)
-    return OverfitRun(initial, losses, trace, ["rows.jsonl:1"], 0, [])
+    initial = InitialLoss(3.4, 3.4, confident=(9.0, 9.0), uniform=3.5, tokens=40, entropy=3.4)
+    rows = ["rows.jsonl:1"]
+    return OverfitRun(initial, losses, trace, rows, 0, [], adapters_off=[], stop_row=StopRow(0, []))
 
 
 def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:

@@ -271,8 +271,9 @@ def _piece_of_character(pieces: Sequence[Piece]) -> NDArray[np.int64]:
 def _mixed(encoded: Encoded, pieces: Sequence[Piece]) -> NDArray[np.bool_]:
     """Which tokens cover the edge of two pieces: bool [T]."""
     of_character = _piece_of_character(pieces)
-    last = np.maximum(encoded.ends, encoded.starts + 1) - 1
-    return np.asarray(of_character[encoded.starts] != of_character[last])
+    starts = np.array(encoded.starts)
+    last = np.maximum(encoded.ends, starts + 1) - 1
+    return np.asarray(of_character[starts] != of_character[last])
 
 
 def _turn_of_piece(pieces: Sequence[Piece]) -> list[int]:
@@ -293,7 +294,7 @@ def _compare_roles(
     into: Comparison,
 ) -> None:
     """Names of roles of tokens that lie within one piece of an answer."""
-    owner = _piece_of_character(pieces)[encoded.starts]
+    owner = _piece_of_character(pieces)[list(encoded.starts)]
     mixed = _mixed(encoded, pieces)
     for position in np.flatnonzero(~mixed):
         role = ROLE_OF_PIECE.get(pieces[owner[position]].role)

@@ -14,7 +14,8 @@ from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenStore, read_meta
 from stages.config import Refusal
 from stages.config.launch import PINNED_VARIABLES, end_rank
-from stages.config.schema import Params
+from stages.config.schema import HubModel, Params
+from stages.models.hub import add_adapter
 from stages.models.tiny_gpt import TinyGPT
 from stages.training.determinism import make_deterministic
 from stages.training.parallel import (
@@ -43,6 +44,7 @@ from stages.training.ranks import (
 )
 from stages.training.setup import Trainer, TrainingBatches, build_trainer
 
+from ..models.llama import hub_tree, tiny_llama
 from ..parts import VOCABULARY
 from ..settings import make_params
 
@@ -82,13 +84,15 @@ def _be_rank(number: int, port: int, work: Work, directory: Path, name: str, kin
 def params_for(ranks: int, kind: str = "ddp") -> Params:
     """Four micro-batches of two rows a step, however many ranks share them.
 
-    kind: ddp, fsdp2, or packed: replicas that train on packed rows.
+    kind: ddp, fsdp2, or replicas of another training: packed (rows) or adapter (over a base).
     """
+    values = {"model": hub_tree("0" * 64)} if kind == "adapter" else {}
     return make_params(
+        **values,
         train__packing=kind == "packed",
         train__num_processes=ranks,
         train__gradient_accumulation_steps=4 // ranks,
-        train__distributed="ddp" if kind == "packed" else kind,
+        train__distributed="fsdp2" if kind == "fsdp2" else "ddp",
         train__warmup_steps=2,
         train__max_steps=STEPS,
     )
@@ -96,7 +100,11 @@ def params_for(ranks: int, kind: str = "ddp") -> Params:
 
 def build(params: Params, team: Team = ALONE) -> Trainer:
     make_deterministic(params.run)
-    model = TinyGPT(vocab_size=VOCABULARY, d_model=16, n_layers=2, n_heads=2, max_length=64)
+    model: nn.Module
+    if isinstance(params.model, HubModel):
+        model = add_adapter(tiny_llama(VOCABULARY), params.model).train()
+    else:
+        model = TinyGPT(vocab_size=VOCABULARY, d_model=16, n_layers=2, n_heads=2, max_length=64)
     trainer = build_trainer(params, model, STEPS, team.wrap)
     seed_rank(params.run.seed)
     return trainer

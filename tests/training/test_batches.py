@@ -19,6 +19,12 @@ MODES: dict[str, dict[str, Any]] = {
     "packed": {"packing": True},
     "packed and grouped": {"packing": True, "group_by_length": True},
 }
+BY_TOKENS: dict[str, dict[str, Any]] = {
+    "by tokens": {"max_tokens_per_batch": 100},
+    "by tokens, grouped": {"max_tokens_per_batch": 100, "group_by_length": True},
+    "by tokens, packed": {"max_tokens_per_batch": 130, "packing": True},
+}
+EVERY = {**MODES, **BY_TOKENS}
 
 
 def plan(seed: int = 3, **values: Any) -> BatchPlan:
@@ -38,9 +44,9 @@ def test_by_default_each_row_is_alone_and_in_the_order_of_the_seed() -> None:
         assert found == [[[row] for row in rows] for rows in expected]
 
 
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_row_is_seen_once_an_epoch(name: str) -> None:
-    chosen = plan(**MODES[name])
+    chosen = plan(**EVERY[name])
     seen = rows_of(list(chain.from_iterable(chosen.micro_batches(step) for step in range(40))))
     for epoch in range(3):
         assert sorted(seen[41 * epoch : 41 * (epoch + 1)]) == list(range(41))
@@ -75,12 +81,38 @@ def test_the_rows_of_a_step_do_not_depend_on_how_it_is_split(
         assert rows_of(one.micro_batches(step)) == rows_of(other.micro_batches(step))
 
 
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_step_is_the_same_whatever_was_asked_before(name: str) -> None:
-    fresh = [plan(**MODES[name]).micro_batches(step) for step in reversed(range(15))]
-    chosen = plan(**MODES[name])
+    fresh = [plan(**EVERY[name]).micro_batches(step) for step in reversed(range(15))]
+    chosen = plan(**EVERY[name])
     assert [chosen.micro_batches(step) for step in range(15)] == fresh[::-1]
-    assert plan(seed=4, **MODES[name]).micro_batches(0) != fresh[-1]
+    assert plan(seed=4, **EVERY[name]).micro_batches(0) != fresh[-1]
+
+
+@pytest.mark.parametrize("name", BY_TOKENS)
+def test_micro_batches_that_are_filled_by_tokens_fit_and_are_dealt_whole_to_the_ranks(
+    name: str,
+) -> None:
+    chosen = plan(gradient_accumulation_steps=3, num_processes=2, **BY_TOKENS[name])
+    budget = BY_TOKENS[name]["max_tokens_per_batch"]
+    sizes = set()
+    for step in range(12):
+        micro_batches = chosen.micro_batches(step)
+        assert len(micro_batches) == 6
+        for packs in micro_batches:
+            lengths = [int(LENGTHS[pack].sum()) for pack in packs]
+            assert len(lengths) * max(lengths) <= budget
+            sizes.add(len(packs))
+    assert len(sizes) > 1 or name == "by tokens, packed"
+
+
+def test_grouped_rows_fill_micro_batches_better() -> None:
+    def fill(**values: Any) -> float:
+        batches = list(plan(max_tokens_per_batch=200, **values).first_epoch())
+        lengths = [[int(LENGTHS[pack].sum()) for pack in packs] for packs in batches]
+        return sum(map(sum, lengths)) / sum(len(one) * max(one) for one in lengths)
+
+    assert fill(group_by_length=True) > 0.85 > 0.75 > fill()
 
 
 def test_packs_hold_several_rows_and_come_in_another_order_every_epoch() -> None:

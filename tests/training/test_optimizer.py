@@ -1,10 +1,15 @@
 """AdamW decays matrices, nothing else, and holds what is trainable, nothing else."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from stages.config import UserError
+from stages.config.schema import Optim
+from stages.probes.fingerprint import optimizer_sha256
+from stages.training import optimizer as optimizer_module
 from stages.training.optimizer import build_optimizer
 
 from ..parts import Bigram
@@ -79,3 +84,63 @@ def test_a_model_without_trainable_parameters_is_refused() -> None:
         "the model has no trainable parameter; loosen model.frozen, or see that the adapter's "
         "target modules match"
     )
+
+
+EIGHT_BIT: tuple[Optim, ...] = ("adamw_bnb_8bit", "paged_adamw_8bit")
+
+
+@pytest.mark.parametrize("kind", EIGHT_BIT)
+def test_without_bitsandbytes_moments_in_8_bits_are_refused(
+    kind: Optim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimizer_module, "find_spec", lambda name: None)
+    with pytest.raises(UserError) as caught:
+        build_optimizer(Bigram(), PARAMS, learning_rate=0.1, weight_decay=0.0, kind=kind)
+    assert str(caught.value) == (
+        f"params.yaml: 'train.optim' is {kind}, which needs the package bitsandbytes; install it, "
+        "or use adamw_torch"
+    )
+
+
+class Wide(nn.Module):
+    """Matrices large enough for bitsandbytes to keep their moments in 8 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(64, 128)
+        self.head = nn.Linear(128, 64)
+
+    def take_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.head(self.embedding(torch.arange(64))).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("kind", EIGHT_BIT)
+def test_moments_in_8_bits_train_alike_and_come_back_to_the_bit(kind: Optim) -> None:
+    pytest.importorskip("bitsandbytes")
+
+    def build_8bit(model: nn.Module) -> torch.optim.Optimizer:
+        return build_optimizer(model, PARAMS, learning_rate=0.01, weight_decay=0.1, kind=kind)
+
+    torch.manual_seed(0)
+    model = Wide()
+    whole, fresh = copy.deepcopy(model), copy.deepcopy(model)
+    optimizer = build_8bit(model)
+    plain = build_optimizer(whole, PARAMS, learning_rate=0.01, weight_decay=0.1)
+    for _ in range(3):
+        model.take_step(optimizer)
+        whole.take_step(plain)
+    state = optimizer.state
+    assert state[model.head.weight]["state1"].dtype == torch.uint8
+    assert state[model.embedding.weight]["state1"].dtype == torch.float32
+    torch.testing.assert_close(model.state_dict(), whole.state_dict(), rtol=0, atol=5e-3)
+
+    fresh.load_state_dict(model.state_dict())
+    resumed = build_8bit(fresh)
+    resumed.load_state_dict(optimizer.state_dict())
+    assert optimizer_sha256(resumed) == optimizer_sha256(optimizer)
+    model.take_step(optimizer)
+    fresh.take_step(resumed)
+    assert all(one.equal(fresh.state_dict()[name]) for name, one in model.state_dict().items())
+    assert optimizer_sha256(resumed) == optimizer_sha256(optimizer)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stages.training.packing import Groups, pack_by_length
+from stages.training.packing import Groups, batch_by_tokens, pack_by_length
 
 
 def packs(lengths: list[int], max_length: int) -> list[list[int]]:
@@ -44,3 +44,22 @@ def test_groups_know_their_members_and_sums() -> None:
     groups = pack_by_length(np.array([3, 7, 4, 6]), 10)
     assert groups.sums(np.array([1, 10, 100, 1000])).tolist() == [11, 1100]
     assert [Groups.singles(3)[number] for number in range(3)] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_tokens", "expected"),
+    [
+        ([4, 4, 4], 12, [[0, 1, 2]]),
+        ([4, 4, 4], 11, [[0, 1], [2]]),
+        ([1, 1, 6, 1], 12, [[0, 1], [2, 3]]),
+        ([6, 1, 1, 1], 12, [[0, 1], [2, 3]]),
+        ([12, 12], 12, [[0], [1]]),
+        ([2, 3, 3, 2, 2], 9, [[0, 1, 2], [3, 4]]),
+        ([5], 5, [[0]]),
+    ],
+)
+def test_a_micro_batch_takes_the_rows_that_fit(
+    lengths: list[int], max_tokens: int, expected: list[list[int]]
+) -> None:
+    groups = batch_by_tokens(np.array(lengths), np.arange(len(lengths)), max_tokens)
+    assert [groups[number] for number in range(len(groups))] == expected

@@ -73,6 +73,18 @@ def test_two_ranks_have_the_gradients_of_one_process_on_the_same_rows(
     assert min(float(gradient.norm()) for gradient in alone["gradients"]) > 0.1
 
 
+def test_an_adapter_over_a_frozen_base_is_trained_as_by_one_process(directory: Path) -> None:
+    with pinned_process():
+        alone = train_alone(directory, "adapter")
+    together = run_ranks(train_together, directory, "adapter", "adapter")
+    assert_same_training(together, alone)
+    assert_same_weights(together[0], alone)
+    assert [one["replicas_equal"] for one in together] == [[True] * STEPS] * RANKS
+    trained = [tensor for name, tensor in alone["weights"].items() if ".lora_B." in name]
+    assert len(trained) == 14
+    assert min(float(tensor.abs().max()) for tensor in trained) > 1e-3
+
+
 def test_losses_and_norms_are_those_of_all_ranks(together: Measured) -> None:
     assert together[0]["results"] == together[1]["results"]
 

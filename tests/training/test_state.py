@@ -79,8 +79,9 @@ def test_the_next_step_takes_the_batches_behind_those_that_were_seen() -> None:
         ("fp16", {}),
         ("fp32", {"train__group_by_length": True}),
         ("fp32", {"train__packing": True}),
+        ("fp32", {"train__max_tokens_per_batch": 64}),
     ],
-    ids=["fp32", "fp16", "grouped", "packed"],
+    ids=["fp32", "fp16", "grouped", "packed", "by tokens"],
 )
 def test_a_resumed_training_ends_with_the_bits_of_one_that_was_not_broken_off(
     precision: str, values: dict[str, Any]

@@ -56,9 +56,10 @@ RULES = (
     ),
     Rule(
         "sees_others",
-        "no output depends on another row",
+        "no output depends on another row, or on another document of its row",
         "zero",
-        "look for a reduction or a view over the batch",
+        "look for a reduction or a view over the batch; in packed rows, reset attention and all "
+        "state where positions restart, or set train.packing to false",
         unit="outputs",
     ),
     Rule(
@@ -176,14 +177,6 @@ RULES = (
         unit="parameters",
     ),
     Rule(
-        "documents_leak",
-        "no document of a packed row sees another",
-        "zero",
-        "set train.packing to false, or use a model that resets all its state where position ids "
-        "restart and there is no attention mask",
-        unit="documents",
-    ),
-    Rule(
         "median_norm",
         "the gradient norm before clipping is healthy (median over the steps)",
         "between",
@@ -261,7 +254,11 @@ NOT_COVERED = (
     "dropout by functional calls with a fixed `training`: only its absence in evaluation is seen",
 )
 
+NOT_IN_OPTIMIZER = "parameters are trainable, but the optimizer lacks them"
 ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precision"
+REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
+CUT = "the graph is cut: no gradient reaches the named parameters"
+
 CAUSES = (
     (
         {"non_finite"},
@@ -269,6 +266,8 @@ CAUSES = (
     ),
     ({"evaluation_differs"}, "something is random in evaluation mode: dropout that never ends"),
     ({"dropout_off"}, "the model trains in evaluation mode: its dropout is off"),
+    ({"reentrant_over_frozen", "without_gradient", "targets_untrained", "unchanged"}, REENTRANT),
+    ({"without_gradient", "targets_untrained", "unchanged"}, CUT),
     ({"targets_raised", "targets_wrong"}, "the loss has the wrong sign, or is no cross-entropy"),
     ({"targets_wrong"}, "positions are trained on another token than the next"),
     ({"targets_raised"}, "the loss raises several classes: label smoothing, or no cross-entropy"),
@@ -278,7 +277,8 @@ CAUSES = (
     ),
     (
         {"targets_untrained", "target_weight_error"},
-        "some of the step's tokens are not trained on: micro-batches or rows are left out",
+        "some of the step's tokens are not trained on: they are masked, or micro-batches or rows "
+        "are left out",
     ),
     ({"targets_unasked", "target_weight_error"}, "masked tokens are trained on"),
     ({"targets_unasked"}, "masked tokens are trained on"),
@@ -289,30 +289,21 @@ CAUSES = (
         "their number, multiplied by a factor, or smoothed",
     ),
     ({"sees_future"}, "the model sees the tokens that it shall predict: its mask is not causal"),
-    ({"sees_others"}, "rows see each other: an operation mixes them"),
+    ({"sees_others"}, "rows or documents see each other: an operation mixes them"),
     ({"optimizer_calls_missing", "unchanged"}, "the training step never calls the optimizer"),
     ({"learning_rate_error", "unchanged"}, "the schedule stays at 0: nothing is ever learned"),
     ({"learning_rate_error"}, "the schedule is stepped too often, too seldom or not at all"),
+    ({"not_in_optimizer", "unchanged", "stale_gradients"}, NOT_IN_OPTIMIZER),
     ({"stale_gradients"}, "gradients of earlier steps are never cleared"),
     ({"undeclared_frozen"}, "parameters are frozen that nobody declared frozen"),
-    ({"not_in_optimizer", "unchanged"}, "parameters are trainable, but the optimizer lacks them"),
+    ({"not_in_optimizer", "unchanged"}, NOT_IN_OPTIMIZER),
     ({"optimizer_calls_missing"}, "the optimizer is not called once a step: once a micro-batch?"),
     ({"not_in_optimizer"}, "the optimizer was built before parameters were added or replaced"),
-    (
-        {"reentrant_over_frozen", "without_gradient", "unchanged"},
-        "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient",
-    ),
-    (
-        {"documents_leak"},
-        "the model reads a packed row as one text: each document is learned behind strangers",
-    ),
+    ({"reentrant_over_frozen", "without_gradient", "unchanged"}, REENTRANT),
     ({"loss_unscaled"}, "float16 without a scaled loss: small gradients become 0"),
-    ({"reentrant_over_frozen"}, "reentrant checkpointing over a frozen base cuts the graph"),
-    (
-        {"without_gradient", "unchanged"},
-        "the graph is cut: no gradient reaches the named parameters",
-    ),
-    ({"without_gradient"}, "the graph is cut: no gradient reaches the named parameters"),
+    ({"reentrant_over_frozen"}, REENTRANT),
+    ({"without_gradient", "unchanged"}, CUT),
+    ({"without_gradient"}, CUT),
     ({"half_change", "unchanged"}, ROUNDED_AWAY),
     ({"half_change"}, ROUNDED_AWAY),
     ({"unchanged"}, "updates are lost: a rate of 0, or steps too small for the precision"),

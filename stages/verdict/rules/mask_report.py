@@ -7,6 +7,10 @@ from ..judging import Rule
 
 LABELLING = "report this: the labelling is wrong for this template (the page shows the tokens)"
 MEND_ROWS = "use a template that leaves contents as they are, or mend the named rows"
+SHIFTED = (
+    "the collator shifts the labels, and the loss shifts them again: the model would learn the "
+    "token after the next"
+)
 COLLATOR = "mend data.collator: it changed labels that were right in the token store"
 
 RULES = (
@@ -214,6 +218,13 @@ RULES = (
         unit="tokens",
     ),
     Rule(
+        "collated_labels_shifted",
+        "each label reaches the loss at its own token: the loss shifts them",
+        "zero",
+        "mend data.collator: it must not shift the labels, the loss does",
+        unit="tokens",
+    ),
+    Rule(
         "positions_wrong",
         "in a packed row, position ids restart with each document",
         "zero",
@@ -255,6 +266,14 @@ CAUSES = (
         {"collated_prompt_supervised", "collated_content_masked"},
         "the collator inverts the labels: prompts are supervised and answers are masked",
     ),
+    (
+        {
+            *("collated_labels_shifted", "collated_inputs_changed"),
+            *("collated_header_supervised", "collated_stop_masked"),
+        },
+        SHIFTED,
+    ),
+    ({"collated_labels_shifted"}, SHIFTED),
     (
         {"collated_stop_masked"},
         "the collator masks the stop token (often because it masks every id equal to the pad "

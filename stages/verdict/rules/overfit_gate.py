@@ -46,6 +46,22 @@ RULES = (
         ("gates.overfit.max_blanked_ratio",),
     ),
     Rule(
+        "adapters_off",
+        "every adapter takes part in the training step",
+        "zero",
+        "enable the adapters of the named layers: look for disable_adapter() or merge_adapter() "
+        "in your code",
+        unit="layers",
+    ),
+    Rule(
+        "stop_row_alike",
+        "a head that does not train has a row for the stop token that is like no other",
+        "zero",
+        "train the head (model.lora.modules_to_save: [lm_head]), or use a chat template whose stop "
+        "token the base model knows, as its instruction-tuned variant has it",
+        unit="rows",
+    ),
+    Rule(
         "frozen_changed",
         "frozen weights are bit-identical afterwards",
         "zero",
@@ -76,6 +92,18 @@ NOT_COVERED = (
     "dropout and weight decay, which are off here",
 )
 
+ADAPTERS_OFF = "adapters are switched off or merged while the model trains: they learn nothing"
+STOP_UNKNOWN = (
+    "the base model never learned the stop token, and the head, which does not train, cannot tell "
+    "it from other tokens: the model would stop by chance"
+)
+NOT_PRETRAINED = {
+    True: "the model guesses evenly, as a random one does: its weights are not loaded",
+    False: "the model is sure of other tokens: the tokenizer is not its own, or the chat template "
+    "is one that it does not know",
+}
+"""By whether the model guesses evenly."""
+
 CAUSES = (
     ({"rerun_differs"}, "something is not seeded or has no deterministic kernel"),
     ({"other_seed_same"}, "the weights do not depend on the seed"),
@@ -84,17 +112,18 @@ CAUSES = (
         "the loss is not the mean cross-entropy over supervised tokens (scaled, reduced "
         "otherwise, shifted, or of something else)",
     ),
+    ({"adapters_off", "overfit_loss", "blanked_ratio"}, ADAPTERS_OFF),
+    ({"adapters_off", "overfit_loss"}, ADAPTERS_OFF),
+    ({"adapters_off"}, ADAPTERS_OFF),
+    ({"stop_row_alike", "overfit_loss"}, STOP_UNKNOWN),
+    ({"stop_row_alike"}, STOP_UNKNOWN),
     ({"frozen_changed"}, "the optimizer or a buffer update reaches frozen parameters"),
     (
         {"overfit_loss", "blanked_ratio"},
         "the model does not see its input, or nothing trains: no "
         "gradient reaches the weights, or no step is applied",
     ),
-    (
-        {"pretrained_loss_share"},
-        "the model knows no more than a random one: its weights are not loaded, or the tokenizer "
-        "is not its own",
-    ),
+    ({"pretrained_loss_share"}, NOT_PRETRAINED[True]),
     ({"initial_loss_error"}, "the initialisation is far from even guessing"),
     (
         {"overfit_loss"},
@@ -106,3 +135,9 @@ CAUSES = (
         "the targets can be had without the input: it leaks, or all rows are alike",
     ),
 )
+
+
+def causes_of(guesses_evenly: bool) -> list[tuple[set[str], str]]:
+    """CAUSES, where that of `pretrained_loss_share` says what the model does instead."""
+    named = NOT_PRETRAINED[guesses_evenly]
+    return [(ids, named if ids == {"pretrained_loss_share"} else cause) for ids, cause in CAUSES]

@@ -1,0 +1,59 @@
+"""provenance.json of a model directory: which run made it, and the digests of its files."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from ..config.errors import UserError
+from ..provenance.hashing import files_below, sha256_files
+from ..provenance.records import write_json
+
+RECORD = "provenance.json"
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """manifest: digest of the run; clearance: what decided its bits; files: sha256 by name."""
+
+    manifest: str
+    clearance: dict[str, Any]
+    environment: dict[str, Any]
+    params: dict[str, Any]
+    files: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        directory: Path,
+        *,
+        manifest: str,
+        clearance: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        params: Mapping[str, Any],
+    ) -> Self:
+        """The record of the files that are in a directory now."""
+        found = sha256_files(files_below(directory))
+        files = {
+            Path(name).relative_to(directory).as_posix(): digest
+            for name, digest in sorted(found.items())
+        }
+        return cls(manifest, dict(clearance), dict(environment), dict(params), files)
+
+    def write(self, directory: Path) -> None:
+        write_json(directory / RECORD, asdict(self))
+
+
+def read_record(directory: Path) -> ModelRecord:
+    """Raises UserError when it is missing or damaged."""
+    path = directory / RECORD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ModelRecord)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} is missing: {directory} is no model that full_train wrote"
+        ) from None
+    except msgspec.DecodeError as error:
+        raise UserError(f"{path} is damaged: {error}") from None

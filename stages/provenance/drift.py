@@ -1,0 +1,65 @@
+"""What is different here from what a manifest records, and what does that mean for its promise?
+
+Pure functions of two records. What decides the bits of a run makes it another run; what computes
+can move its last bits; all else changes nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .environment import Environment, differences
+
+Meaning = Literal["another run", "other bits", "nothing"]
+PROMISES: dict[Meaning, str] = {
+    "another run": "not comparable: this is another run",
+    "other bits": "statistically equal results are expected, not the same bits",
+    "nothing": "the same bits are expected",
+}
+"""From the worst to the best."""
+MISSING = "(missing)"
+ABSENT = "(not there then)"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One thing that differs. kind: data, params, environment, ...; then, now: as text."""
+
+    kind: str
+    name: str
+    then: str
+    now: str
+    meaning: Meaning
+
+
+def compare(
+    kind: str, then: Mapping[str, Any], now: Mapping[str, Any], meaning: Meaning
+) -> Iterator[Drift]:
+    """Every entry of two flat records that differs, in the order of names."""
+    for name in sorted({*then, *now}):
+        before, after = then.get(name, ABSENT), now.get(name, MISSING)
+        if before != after:
+            yield Drift(kind, name, str(before), str(after), meaning)
+
+
+def compare_params(
+    then: Mapping[str, Any], now: Mapping[str, Any], training: Iterable[str]
+) -> Iterator[Drift]:
+    """training: dotted keys, or groups of them, that full_train reads."""
+    read = tuple(training)
+    for drift in compare("params", then, now, "nothing"):
+        decides = any(drift.name == key or drift.name.startswith(f"{key}.") for key in read)
+        meaning: Meaning = "another run" if decides else "nothing"
+        yield Drift(drift.kind, drift.name, drift.then, drift.now, meaning)
+
+
+def compare_environment(then: Environment, now: Environment) -> Iterator[Drift]:
+    for field, before, after in differences(then, now):
+        yield Drift("environment", field, str(before), str(after), "other bits")
+
+
+def promise(drifts: Iterable[Drift]) -> str:
+    """What may be expected of this run here, by the worst of what differs."""
+    found = {drift.meaning for drift in drifts}
+    worst = [text for meaning, text in PROMISES.items() if meaning in found]
+    return worst[0] if worst else PROMISES["nothing"]

@@ -1,0 +1,208 @@
+"""Is everything here what the manifest records? What drifted, and what does that mean?
+
+Reads training_manifest.json (of the work tree, of a git revision, or of a model directory), hashes
+again what it names, and compares field by field. Writes nothing. Exit code: 0 the same bits are
+expected, 1 they are not, 2 it could not be told.
+
+    holdshort verify [REV | DIRECTORY]
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import UserError, load_params
+from .config.load import PARAMS_FILE, declared_keys, declared_values
+from .models.record import RECORD, ModelRecord, read_record
+from .provenance.base_model import resolve_file
+from .provenance.code import code_sha256
+from .provenance.drift import (
+    MISSING,
+    Drift,
+    Meaning,
+    compare,
+    compare_environment,
+    compare_params,
+    promise,
+)
+from .provenance.environment import compute_environment, recorded_facts
+from .provenance.git import lineage
+from .provenance.hashing import files_below, sha256_files
+from .provenance.records import read_json
+from .report.terminal import console
+from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
+
+WIDTH = 16
+"""Characters of a digest that are shown."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was compared, and what differs of it."""
+
+    subject: str
+    drifts: list[Drift]
+
+
+def hashes_here(paths: Sequence[str]) -> dict[str, str]:
+    """sha256 of each file that is there, under the name that the record has for it."""
+    files = {path: resolve_file(path) for path in paths}
+    found = sha256_files(file for file in files.values() if file.is_file())
+    return {path: found.get(file.as_posix(), MISSING) for path, file in files.items()}
+
+
+def compare_files(kind: str, recorded: Mapping[str, str]) -> Iterator[Drift]:
+    yield from compare(kind, recorded, hashes_here(list(recorded)), "another run")
+
+
+def new_data(recorded: Mapping[str, str], params: Mapping[str, Any]) -> Iterator[Drift]:
+    """Files below data.path that the manifest does not know."""
+    places = (params.get(key) for key in ("data.path", "data.validation_path"))
+    for place in filter(None, places):
+        for file in files_below(Path(place)):
+            name = file.as_posix()
+            if name not in recorded and file.suffix != ".dvc":
+                yield Drift("data", name, "(not there then)", "(new file)", "another run")
+
+
+def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
+    """Everything that the manifest records and that is another here.
+
+    Raises UserError when the manifest is no record of this project.
+    """
+    try:
+        return list(_find_drifts(manifest))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{MANIFEST} is no record of this project ({error!r}); bring it back with "
+            f"`git checkout -- {MANIFEST}` or `dvc repro`"
+        ) from None
+
+
+def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
+    params = load_params("manifest").run
+    here = declared_values("manifest")
+    yield from compare_files("data", manifest["data"]["files"])
+    yield from new_data(manifest["data"]["files"], here)
+    yield from compare_files("tokens", manifest["tokens"]["files"])
+    yield from compare_params(manifest["params"], here, declared_keys("full_train"))
+    for stage, digest in manifest["code"].items():
+        meaning: Meaning = "another run" if stage == "full_train" else "nothing"
+        yield from compare("code", {stage: digest}, {stage: code_sha256(stage)}, meaning)
+    environment = compute_environment(params.device, params.precision, params.cpu_threads)
+    yield from compare_environment(manifest["environment"], environment)
+    yield from compare_verdicts(manifest)
+    yield from compare_recorded(manifest["recorded"])
+    yield from compare_commit(manifest["git"], manifest["params"])
+
+
+def compare_verdicts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
+    """The verdicts, what the manifest says of them, and the digest that follows from all."""
+    recorded = {gate: facts["sha256"] for gate, facts in manifest["gates"].items()}
+    yield from compare("verdict", recorded, gate_digests(), "another run")
+    verdicts, objections = read_verdicts()
+    for objection in objections:
+        yield Drift("verdict", objection.gate, "whole", objection.reason, "another run")
+    for gate, verdict in verdicts.items():
+        then = manifest["gates"][gate]
+        checks = {f"{gate}: {name}": value for name, value in then["checks"].items()}
+        judged = {f"{gate}: {check.id}": check.value for check in verdict.checks}
+        yield from compare("check", checks, judged, "another run")
+        status = {gate: then["status"]}
+        yield from compare("verdict", status, {gate: verdict.status}, "another run")
+    clearance = read_json(CLEARANCE, "run `dvc repro manifest`")
+    digest = {"digest": manifest["digest"]}
+    yield from compare("manifest", digest, {"digest": run_digest(clearance)}, "another run")
+
+
+def compare_recorded(recorded: Mapping[str, Any]) -> Iterator[Drift]:
+    """Facts that bind nothing: driver, GPUs, CPU model, Python's patch version."""
+    then, now = dict(recorded), recorded_facts()
+    yield from compare("package", then.pop("packages"), now.pop("packages"), "nothing")
+    yield from compare("machine", then, now, "nothing")
+
+
+def compare_commit(recorded: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Drift]:
+    paths = (params["data.path"], params["data.validation_path"])
+    pointers = [f"{path}.dvc" for path in paths if path]
+    here = lineage(pointers)
+    flat = {name: str(recorded[name]) for name in ("commit", "dirty")}
+    yield from compare("git", flat, {name: str(here[name]) for name in flat}, "nothing")
+
+
+def verify_model(directory: Path, record: ModelRecord) -> list[Drift]:
+    """A model directory by itself: its files, and what would compute with it here."""
+    recorded = {(directory / name).as_posix(): digest for name, digest in record.files.items()}
+    drifts = list(compare_files("model", recorded))
+    known = {*recorded, (directory / RECORD).as_posix()}
+    strangers = (file.as_posix() for file in files_below(directory))
+    drifts += [
+        Drift("model", name, "(not there then)", "(new file)", "another run")
+        for name in strangers
+        if name not in known
+    ]
+    environment = record.environment
+    here = compute_environment("cpu", environment["precision"], environment["cpu_threads"])
+    if environment["device"] == "cpu":
+        drifts += compare_environment(environment, here)
+    return drifts
+
+
+def manifest_of(revision: str) -> Any:
+    """training_manifest.json of a git revision. Raises UserError when it has none."""
+    command = ["git", "show", f"{revision}:{MANIFEST}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(
+            f"{revision} is neither a directory with {RECORD} nor a revision with {MANIFEST}: "
+            f"{done.stderr.strip() or 'git does not know it'}"
+        )
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{MANIFEST} of {revision} is not JSON: {error}") from None
+
+
+def verify(target: str | None) -> Verified:
+    """Compare what is here with the manifest of the work tree, of a revision, or of a model."""
+    if target is not None and Path(target).is_dir():
+        directory = Path(target)
+        return Verified(target, verify_model(directory, read_record(directory)))
+    if not PARAMS_FILE.is_file():
+        raise UserError(
+            f"{PARAMS_FILE} is not here; run this in a project, or name a model directory"
+        )
+    if target is not None:
+        return Verified(f"{MANIFEST} of {target}", find_drifts(manifest_of(target)))
+    manifest = read_json(MANIFEST, "run `dvc repro`, or `git checkout` the commit that has it")
+    drifts = find_drifts(manifest)
+    model = Path("models/final")
+    if (model / RECORD).is_file():
+        record = read_record(model)
+        drifts += [drift for drift in verify_model(model, record) if drift.kind == "model"]
+        then, now = {"manifest": record.manifest}, {"manifest": str(manifest["digest"])}
+        drifts += compare("model", then, now, "another run")
+    return Verified(str(MANIFEST), drifts)
+
+
+def shorten(value: str) -> str:
+    is_digest = len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return f"{value[:WIDTH]}..." if is_digest else value
+
+
+def run(target: str | None) -> int:
+    """Exit code: 0 the same bits are expected, 1 they are not."""
+    with console.status("hashing"):
+        verified = verify(target)
+    if not verified.drifts:
+        console.print(f"{verified.subject}: everything is as recorded; {promise([])}")
+        return 0
+    console.print(f"what differs from {verified.subject}:")
+    for drift in verified.drifts:
+        values = f"{shorten(drift.then)} (then) -> {shorten(drift.now)} (now)"
+        console.print(f"  {drift.kind} {drift.name}: {values}; {drift.meaning}", markup=False)
+    console.print(promise(verified.drifts))
+    return int(any(drift.meaning != "nothing" for drift in verified.drifts))

@@ -1,0 +1,3 @@
+from ..probes.conftest import tokens
+
+__all__ = ["tokens"]

@@ -1,0 +1,149 @@
+"""`holdshort verify` names every kind of drift with both values, and nothing where nothing is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..project import Project
+
+Change = Callable[[Project], None]
+
+
+def test_nothing_differs_from_a_run_that_was_just_made(cleared: Project) -> None:
+    for target in ((), ("models/final",)):
+        done = cleared.holdshort("verify", *target)
+        assert done.returncode == 0, done.stdout
+        assert "everything is as recorded; the same bits are expected" in done.stdout
+    cleared.commit("Keep the results")
+    for target in ((), ("HEAD",)):
+        assert cleared.holdshort("verify", *target).returncode == 0
+
+
+def test_a_model_is_verified_by_itself(cleared: Project, tmp_path: Path) -> None:
+    alone = Project(tmp_path / "elsewhere")
+    alone.path.mkdir()
+    (cleared.path / "models/final").rename(alone.path / "model")
+    command = (
+        f"import sys; sys.path.insert(0, {str(cleared.path)!r}); sys.argv[1:] = "
+        "['verify', 'model']; from stages.cli import main; main()"
+    )
+    assert alone.run("python", "-c", command).returncode == 0
+    weights = alone.path / "model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
+    alone.write("model/extra.py", "")
+    done = alone.run("python", "-c", command)
+    assert done.returncode == 1
+    assert "model/model.safetensors" in done.stdout
+    assert "model/extra.py" in done.stdout
+
+
+def edit_json(path: str, change: Callable[[dict[str, object]], None]) -> Change:
+    def edit(project: Project) -> None:
+        content = project.json(path)
+        change(content)
+        (project.path / path).unlink()  # DVC may have linked it to its cache
+        project.write(path, json.dumps(content))
+
+    return edit
+
+
+def append(path: str, text: str) -> Change:
+    return lambda project: project.write(path, project.read(path) + text)
+
+
+def flip_last_byte(project: Project) -> None:
+    path = project.path / "models/final/model.safetensors"
+    spoiled = path.read_bytes()[:-1] + b"\x7f"
+    path.unlink()
+    path.write_bytes(spoiled)
+
+
+CHANGES: dict[str, tuple[Change, tuple[str, ...], int]] = {
+    "data": (append("data/incidents.jsonl", "\n"), ("data/incidents.jsonl", "another run"), 1),
+    "training_param": (
+        lambda project: project.set_params(train__learning_rate=0.0015),
+        ("train.learning_rate", "0.003", "0.0015", "not comparable"),
+        1,
+    ),
+    "limit": (
+        lambda project: project.set_params(gates__mask__print_rows=2),
+        ("gates.mask.print_rows", "the same bits are expected"),
+        0,
+    ),
+    "training_code": (
+        append("stages/training/loss.py", "\nUNUSED = 1\n"),
+        ("full_train", "not comparable"),
+        1,
+    ),
+    "gate_code": (
+        append("stages/hash_data.py", "\nUNUSED = 1\n"),
+        ("hash_data", "the same bits are expected"),
+        0,
+    ),
+    "verdict": (
+        edit_json("gates/hash_data.json", lambda verdict: verdict.update(not_covered=[])),
+        ("verdict", "hash_data", "not comparable"),
+        1,
+    ),
+    "environment": (
+        edit_json(
+            "training_manifest.json",
+            lambda manifest: manifest["environment"].update(cpu_capability="AVX9"),  # type: ignore[attr-defined]
+        ),
+        ("cpu_capability", "AVX9", "statistically equal"),
+        1,
+    ),
+    "manifest": (
+        edit_json("training_manifest.json", lambda manifest: manifest.update(digest="0" * 64)),
+        ("manifest", "0000000000000000...", "not comparable"),
+        1,
+    ),
+    "machine": (
+        edit_json(
+            "training_manifest.json",
+            lambda manifest: manifest["recorded"].update(cpu_model="Z80"),  # type: ignore[attr-defined]
+        ),
+        ("cpu_model", "Z80", "the same bits are expected"),
+        0,
+    ),
+    "model": (flip_last_byte, ("models/final/model.safetensors", "not comparable"), 1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_kind_of_drift_is_named_with_what_it_means(cleared: Project, name: str) -> None:
+    change, words, code = CHANGES[name]
+    change(cleared)
+    done = cleared.holdshort("verify")
+    assert done.returncode == code, done.stdout
+    flat = " ".join(done.stdout.split())
+    assert [word for word in words if word not in flat] == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda p: p.write("training_manifest.json", "{"), "is not JSON"),
+        (lambda p: p.write("training_manifest.json", "{}"), "is no record of this project"),
+        (lambda p: p.write("training_manifest.json", "[]"), "is no record of this project"),
+        (lambda p: (p.path / "training_manifest.json").unlink(), "is missing"),
+        (lambda p: p.write("models/final/provenance.json", "{}"), "is damaged"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_refused_in_a_sentence(
+    cleared: Project, spoil: Change, words: str
+) -> None:
+    (cleared.path / "models/final/provenance.json").chmod(0o644)
+    spoil(cleared)
+    done = cleared.holdshort("verify")
+    assert done.returncode == 2
+    assert done.stdout.count("\n") == 1
+    assert words in done.stdout
+
+
+def test_an_unknown_target_is_refused_in_a_sentence(cleared: Project) -> None:
+    done = cleared.holdshort("verify", "nowhere")
+    assert done.returncode == 2
+    assert "nowhere is neither a directory with provenance.json nor a revision" in done.stdout
