@@ -6,6 +6,7 @@ holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is 
 holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the gates refuse them
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
+holdshort diagnose LOG             name the failures that the curves of a run show
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
@@ -45,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_budget(commands)
     add_selftest(commands)
     add_audit_labels(commands)
+    add_diagnose(commands)
     keeping = commands.add_parser(
         "keep",
         help="keep a base model by its sha256",
@@ -161,6 +163,39 @@ def add_audit_labels(commands: Any) -> None:
     )
 
 
+def add_diagnose(commands: Any) -> None:
+    diagnose = commands.add_parser(
+        "diagnose",
+        help="name the failures that the curves of a run show",
+        description="Read the log of a training run and name what its curves show, with likely "
+        "causes. Exit code: 0 nothing found, 1 a signature found, 2 not enough evidence.",
+    )
+    diagnose.add_argument(
+        "log",
+        type=Path,
+        metavar="LOG",
+        help="trainer_state.json, .csv, .tsv, .jsonl, .json, an event file of TensorBoard, a run "
+        "of W&B, or a directory that holds one",
+    )
+    diagnose.add_argument("--report", type=Path, metavar="DIR", help="write page and charts there")
+    diagnose.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the column of a role (loss, validation_loss, learning_rate, ...), where its name is "
+        "not a common one",
+    )
+    diagnose.add_argument("--classes", type=int, metavar="K", help="the model chooses among K")
+    diagnose.add_argument(
+        "--prior",
+        type=float,
+        metavar="NATS",
+        help="entropy of the labels, where unbalanced",
+    )
+    diagnose.add_argument("--max-grad-norm", type=float, metavar="X", help="limit of the clipping")
+
+
 def print_changes(changes: Sequence[Change], old: str, new: str) -> None:
     for key, before, after in changes:
         print(f"  {key}: {before!r} ({old}) -> {after!r} ({new})")
@@ -209,6 +244,13 @@ def run_audit_labels(arguments: argparse.Namespace) -> int:
     return run(options_of(arguments))
 
 
+def run_diagnose(arguments: argparse.Namespace) -> int:
+    """Exit code: 0 nothing found, 1 a signature found."""
+    from .diagnose import options_of, run  # numpy: not for other commands
+
+    return run(options_of(arguments))
+
+
 def run_keep(directory: Path, name: str) -> int:
     """Exit code: 0 done."""
     revision = keep(directory, name)
@@ -243,6 +285,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
     if options.command == "audit-labels":
         sys.exit(guarded(lambda: run_audit_labels(options)))
+    if options.command == "diagnose":
+        sys.exit(guarded(lambda: run_diagnose(options)))
     if options.command == "keep":
         sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
     if options.command == "lab":

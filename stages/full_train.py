@@ -32,6 +32,10 @@ from .chat.tokenizer import ChatTokenizer
 from .config import Params, Refusal
 from .config.load import declared_values
 from .config.schema import HubModel
+from .curves.columns import Rows, to_run_log
+from .curves.diagnosis import Diagnosis, diagnose
+from .curves.report_files import diagnosis_section
+from .curves.signature import Known
 from .models.build import build_model, count_parameters, is_pretrained
 from .models.hub_save import (
     MERGED,
@@ -272,7 +276,16 @@ def draw_column(
     return draw(Chart(title, telemetry["step"].tolist(), line, y_label=unit, log_y=log))
 
 
-def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
+def diagnose_run(run: Run, params: Params) -> Diagnosis:
+    """What the telemetry shows; `holdshort diagnose` says the same of telemetry.csv."""
+    rows = [(f"step {line['step']}", line) for line in run.telemetry]
+    log = to_run_log(Rows("telemetry", rows, max_steps=run.steps), {})
+    return diagnose(log, Known(max_grad_norm=params.train.max_grad_norm))
+
+
+def write_reports(
+    run: Run, quality: Quality, diagnosis: Diagnosis, tokenizer: ChatTokenizer
+) -> None:
     """telemetry.csv, answers.csv and the page."""
     directory = report_directory("full_train")
     telemetry = pd.DataFrame(run.telemetry)
@@ -305,6 +318,7 @@ def write_reports(run: Run, quality: Quality, tokenizer: ChatTokenizer) -> None:
         __doc__,
         summary=summarise(run, quality),
         sections=[
+            diagnosis_section(diagnosis),
             Section("Curves", charts=charts),
             *describe_anomalies(run),
             Section("Answers on held-out rows", "Wrong ones first.", table=table),
@@ -407,6 +421,13 @@ def model_writer(run: Run, params: Params, tokenizer: ChatTokenizer) -> Callable
     return partial(write_plain, model=model, config=config)
 
 
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    """A line for each signature of a failure."""
+    for signature in diagnosis.faults:
+        line = f"diagnosis: {signature.title}: {signature.evidence[0]}"
+        console.print(line, style="yellow", markup=False)
+
+
 def record_maker(digest: str, params: Params) -> Callable[[Path], ModelRecord]:
     """What makes the record of a model directory of this run."""
     run = params.run
@@ -459,7 +480,8 @@ def main(params: Params) -> None:
         quality = evaluate(run, params)
         summary = summarise(run, quality)
         tokenizer = ChatTokenizer(params.model.tokenizer, datetime.date(2000, 1, 1))
-        write_reports(run, quality, tokenizer)
+        diagnosis = diagnose_run(run, params)
+        write_reports(run, quality, diagnosis, tokenizer)
         hub = params.model if isinstance(params.model, HubModel) else None
         trained = LogitsProbe.of(run) if hub else None  # before merging changes the model
         save_model(
@@ -474,6 +496,7 @@ def main(params: Params) -> None:
         write_metrics("full_train", summary)
         checkpoints.remove()
     print_quality(quality, baselines)
+    print_diagnosis(diagnosis)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,8 @@ ODDITIES: tuple[Kind, ...] = (
     "control_token_in_content",
 )
 FINDINGS_SHOWN = 20
+FINDINGS_KEPT = 1_000
+"""Of each kind, to choose from what is shown."""
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Tokenised:
 
     accounting: dict[Split, Accounting]
     sampler: Sampler
-    audit: Audit = field(default_factory=Audit)
+    audit: Audit = field(default_factory=lambda: Audit(limit=FINDINGS_KEPT))
     tokens_by_status: Counter[str] = field(default_factory=Counter)
     not_judgeable: list[str] = field(default_factory=list)
 
@@ -178,7 +180,7 @@ class Batches:
     """What was seen of all batches. tokens, positions: of those of training, without and with
     their padding."""
 
-    audit: Audit = field(default_factory=Audit)
+    audit: Audit = field(default_factory=lambda: Audit(limit=FINDINGS_KEPT))
     tokens: int = 0
     positions: int = 0
 
@@ -219,13 +221,14 @@ def audit_batch(
     audit: Audit,
 ) -> None:
     """Hold the tensors that reach `forward` against the rows that they were made from."""
-    known, rows, arrays = len(audit.findings), list(chain(*packs)), as_arrays(batch)
+    found, rows, arrays = Audit(), list(chain(*packs)), as_arrays(batch)
     if "position_ids" in arrays:
-        arrays = audit_packed(arrays, packs, tokenizer, audit)
+        arrays = audit_packed(arrays, packs, tokenizer, found)
     else:
-        audit_collated(arrays, rows, tokenizer, audit)
-    if audit.findings[known:]:
-        sampler.look_at_batch(rows, split, arrays, audit.findings[known:])
+        audit_collated(arrays, rows, tokenizer, found)
+    if found.findings:
+        sampler.look_at_batch(rows, split, arrays, found.findings)
+    audit.include(found)
 
 
 def check_dealt(dealt: Sequence[int], store: TokenStore, audit: Audit) -> None:

@@ -52,7 +52,7 @@ class Project:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=1200,
+            timeout=3600,
         )
 
     def repro(self, *arguments: str, code: int = 0) -> str:

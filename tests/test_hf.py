@@ -94,6 +94,7 @@ def test_control_can_stop_the_run_instead(tmp_path: Path) -> None:
     assert trainer.state.global_step <= 1
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_trainers_own_is_the_one_examined(tmp_path: Path) -> None:
     class Summed(Trainer):  # type: ignore[misc]
         def compute_loss(self, model: nn.Module, inputs: Any, *_: Any, **__: Any) -> torch.Tensor:

@@ -71,17 +71,34 @@ class Finding:
 
 @dataclass
 class Audit:
-    """Counts over all audited rows. must_mask and must_supervise are tokens, faults by kind."""
+    """Counts over all audited rows. must_mask and must_supervise are tokens, faults by kind.
+
+    rows_of: how many rows have findings of a kind; limit: how many findings of a kind are kept,
+    the first ones, so that memory does not grow with the data; None keeps all.
+    """
 
     rows: int = 0
     must_mask: int = 0
     must_supervise: int = 0
     faults: Counter[Kind] = field(default_factory=Counter)
+    rows_of: Counter[Kind] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    limit: int | None = None
+    _last: dict[Kind, str] = field(default_factory=dict)
+    _kept: Counter[Kind] = field(default_factory=Counter)
 
     def add(self, finding: Finding) -> None:
+        """Rows are audited one after another: those of a kind in one row are neighbours."""
         self.faults[finding.kind] += finding.count
-        self.findings.append(finding)
+        if self._last.get(finding.kind) != finding.source:
+            self.rows_of[finding.kind] += 1
+            self._last[finding.kind] = finding.source
+        self._keep(finding)
+
+    def _keep(self, finding: Finding) -> None:
+        if self.limit is None or self._kept[finding.kind] < self.limit:
+            self._kept[finding.kind] += 1
+            self.findings.append(finding)
 
     def include(self, other: "Audit") -> None:
         """Add what another audit found in other rows."""
@@ -89,4 +106,7 @@ class Audit:
         self.must_mask += other.must_mask
         self.must_supervise += other.must_supervise
         self.faults.update(other.faults)
-        self.findings += other.findings
+        self.rows_of.update(other.rows_of)
+        self._last.update(other._last)
+        for finding in other.findings:
+            self._keep(finding)

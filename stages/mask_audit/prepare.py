@@ -123,14 +123,15 @@ class Preparer:
         self, chunk: list[Prepared], encoded: Future[list[Encoded]], audit: Audit
     ) -> list[Prepared]:
         """Label, cut and audit a chunk once it is tokenised."""
-        known = len(audit.findings)
+        found = Audit()
         for prepared, tokens in zip(chunk, encoded.result(), strict=True):
             if not prepared.dropped:
-                self._label(prepared, tokens, audit)
-        self._audit([prepared for prepared in chunk if not prepared.dropped], audit)
+                self._label(prepared, tokens, found)
+        self._audit([prepared for prepared in chunk if not prepared.dropped], found)
         by_source = {prepared.conversation.source: prepared for prepared in chunk}
-        for finding in audit.findings[known:]:
+        for finding in found.findings:
             by_source[finding.source].findings.append(finding)
+        audit.include(found)
         return chunk
 
     def _render(self, prepared: Prepared) -> None:

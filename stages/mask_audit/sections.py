@@ -13,7 +13,7 @@ from ..report.page import Bar, Link, Section, Table
 from ..report.plots import draw_histogram
 from ..report.token_view import TokenView
 from .controls import Control
-from .findings import Audit, Finding
+from .findings import Audit, Finding, Kind
 from .lengths import cost_of, ladder
 from .prepare import Accounting
 from .sampling import COLLATED
@@ -143,15 +143,15 @@ def findings_section(
 
 
 def _grouped(audit: Audit, where: str, views: Mapping[str, TokenView]) -> list[tuple[Any, ...]]:
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[Kind, list[Finding]] = {}
     for finding in audit.findings:
         groups.setdefault(finding.kind, []).append(finding)
     return [
         (
             kind,
             where,
-            sum(finding.count for finding in found),
-            len({finding.source for finding in found}),
+            audit.faults[kind],
+            audit.rows_of[kind],
             [_example(finding, views.get(finding.source)) for finding in _examples(found, views)],
         )
         for kind, found in sorted(groups.items())

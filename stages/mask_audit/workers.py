@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from .prepare import CHUNK_ROWS, Drop, Prepared, Preparer
 
 MAX_WORKERS = 16
 """One process takes in what some fifteen workers prepare."""
+CHUNKS_AHEAD = 2
+"""Chunks a worker that are under way or wait for their turn."""
 
 Prepare = Callable[[Iterable[Conversation], Audit], Iterator[Prepared]]
 
@@ -61,21 +63,34 @@ def preparing(preparer: Preparer, rows: int) -> Iterator[Prepare]:
 def _prepare(
     workers: Sequence["_Worker"], conversations: Iterable[Conversation], audit: Audit
 ) -> Iterator[Prepared]:
-    """As Preparer.prepare; the workers take chunks by turns, one at a time."""
+    """As Preparer.prepare; who is done gets the next chunk, what is early waits for its turn."""
     stream = iter(conversations)
     chunks = iter(lambda: list(islice(stream, CHUNK_ROWS)), [])
-    busy: deque[tuple[_Worker, list[Conversation]]] = deque()
-    for worker, chunk in zip(workers, chunks, strict=False):
-        worker.give(chunk)
-        busy.append((worker, chunk))
-    while busy:
-        worker, chunk = busy.popleft()
-        packed = worker.take()
-        if following := next(chunks, None):
-            worker.give(following)
-            busy.append((worker, following))
-        audit.include(packed.audit)
-        yield from packed.unpack(chunk)
+    idle, order = deque(workers), deque[list[Conversation]]()
+    busy: dict[Connection, tuple[_Worker, int]] = {}
+    early: dict[int, _Packed | Exception] = {}
+    given = turn = 0
+    while True:
+        while idle and len(order) < CHUNKS_AHEAD * len(workers) and (chunk := next(chunks, None)):
+            worker = idle.popleft()
+            worker.give(chunk)
+            order.append(chunk)
+            busy[worker.connection] = worker, given
+            given += 1
+        if turn in early:
+            answer = early.pop(turn)
+            if isinstance(answer, Exception):
+                raise answer
+            turn += 1
+            audit.include(answer.audit)
+            yield from answer.unpack(order.popleft())
+        elif not busy:
+            return
+        for connection in wait(list(busy), 0 if turn in early else None) if busy else ():
+            assert isinstance(connection, Connection)
+            worker, number = busy.pop(connection)
+            early[number] = worker.take()
+            idle.append(worker)
 
 
 class _Worker:
@@ -97,15 +112,12 @@ class _Worker:
         except OSError:
             raise self._ended() from None
 
-    def take(self) -> "_Packed":
-        """Raises what the worker raised."""
+    def take(self) -> "_Packed | Exception":
         try:
             answer = self.connection.recv()
         except (EOFError, OSError):
             raise self._ended() from None
-        if isinstance(answer, Exception):
-            raise answer
-        assert isinstance(answer, _Packed)
+        assert isinstance(answer, _Packed | Exception)
         return answer
 
     def _ended(self) -> UserError:

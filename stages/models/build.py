@@ -94,7 +94,17 @@ def _freeze(model: nn.Module, patterns: list[str]) -> None:
 
 
 def prepare_for_training(model: nn.Module, train: Train) -> nn.Module:
-    """Apply, in place, the settings of the training that change how a model computes."""
+    """Apply, in place, the settings of the training that change how a model computes.
+
+    Raises UserError for a model that cannot go without what a packed batch does not have.
+    """
+    needed = inspect.signature(model.forward).parameters.get("attention_mask")
+    if train.packing and needed is not None and needed.default is inspect.Parameter.empty:
+        raise UserError(
+            f"params.yaml: train.packing is true, but {type(model).__name__}.forward demands an "
+            "attention_mask, which packed rows do not have; give it a default and tell documents "
+            "by position_ids, or set train.packing to false"
+        )
     if train.gradient_checkpointing:
         checkpoint_activations(model, train.gradient_checkpointing_kwargs.use_reentrant)
     return model

@@ -6,6 +6,7 @@ unseen is refused unless it is switched on by name: pickled weights, remote code
 
 import importlib.util
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def load_base(params: HubModel, device: torch.device) -> Any:
     _refuse_unsafe(directory, params)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # PEFT asks transformers for it by its old name
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")
     quantised = _quantisation(params, device)
     try:
         model, found = AutoModelForCausalLM.from_pretrained(

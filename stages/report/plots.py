@@ -27,7 +27,12 @@ INK = "#777777"
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common x. limits: horizontal lines with their labels."""
+    """Lines over a common x.
+
+    faint: names of lines that stand behind the others; points: name -> x and y of their own, drawn
+    with a marker each; limits: horizontal lines with their labels; marks: x -> label of vertical
+    ones.
+    """
 
     title: str
     x: Sequence[float]
@@ -36,13 +41,48 @@ class Chart:
     y_label: str = ""
     log_y: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
+    log_x: bool = False
+    faint: Sequence[str] = ()
+    points: Mapping[str, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
+    marks: Mapping[float, str] = field(default_factory=dict)
 
 
 def draw(chart: Chart) -> str:
     """The chart as an `<svg>` element."""
+    figure = _figure(chart)
+    _recolour(figure)
+    return _svg(figure)
+
+
+def draw_png(chart: Chart) -> bytes:
+    """The chart as a PNG of 960 x 420 on white."""
+    figure, buffer = _figure(chart), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    pyplot.close(figure)
+    return buffer.getvalue()
+
+
+def _figure(chart: Chart) -> pyplot.Figure:
     figure, axes = pyplot.subplots(figsize=(6.4, 2.8), layout="constrained")
-    for colour, (name, values) in zip(cycle(COLOURS), chart.lines.items(), strict=False):
-        axes.plot(chart.x, values, color=colour, label=name, linewidth=1.4)
+    colours = cycle(COLOURS)
+    for name, values in chart.lines.items():
+        if name in chart.faint:
+            axes.plot(chart.x, values, color=INK, alpha=0.5, label=name, linewidth=0.7)
+        else:
+            axes.plot(chart.x, values, color=next(colours), label=name, linewidth=1.4)
+    for name, (x, y) in chart.points.items():
+        axes.plot(x, y, color=next(colours), label=name, linewidth=1.0, marker="o", markersize=3)
+    for x_marked, name in chart.marks.items():
+        axes.axvline(x_marked, color=COLOURS[1], linestyle=":", linewidth=1.0)
+        axes.annotate(
+            f"{name} ",
+            (x_marked, 0.98),
+            xycoords=("data", "axes fraction"),
+            ha="right",
+            va="top",
+            rotation=90,
+            fontsize=7,
+        )
     for name, value in chart.limits.items():
         axes.axhline(value, color=INK, linestyle="--", linewidth=0.9)
         axes.annotate(
@@ -54,10 +94,11 @@ def draw(chart: Chart) -> str:
     axes.set_title(chart.title, loc="left")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    if len(chart.lines) > 1:
+    if chart.log_x:
+        axes.set_xscale("log")
+    if len(chart.lines) + len(chart.points) > 1:
         axes.legend(frameon=False, loc="best")
-    _recolour(figure)
-    return _svg(figure)
+    return figure
 
 
 def draw_histogram(
@@ -94,7 +135,7 @@ def draw_histogram(
 
 def _recolour(figure: pyplot.Figure) -> None:
     for axes in figure.axes:
-        axes.tick_params(colors=INK)
+        axes.tick_params(which="both", colors=INK)
         for text in (axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.texts):
             text.set_color(INK)
         for spine in axes.spines.values():

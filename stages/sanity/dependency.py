@@ -65,9 +65,12 @@ def measure_dependency(subject: Subject, batch: Batch, causal: bool) -> Dependen
 
     half = rows // 2
     if per_row and rows >= 2:
-        other = with_input(batch, lambda x: torch.cat([x[:half], _different(x[half:])]))
-        change = moved(other).reshape(rows, -1).amax(1)
-        found.samples = bool((change[:half] <= tolerance).all())
+        later = with_input(batch, lambda x: torch.cat([x[:half], _different(x[half:])]))
+        earlier = with_input(batch, lambda x: torch.cat([_different(x[:half]), x[half:]]))
+        change = moved(later).reshape(rows, -1).amax(1)
+        backward = moved(earlier).reshape(rows, -1).amax(1)
+        unmoved = torch.cat([change[:half], backward[half:]])
+        found.samples = bool((unmoved <= tolerance).all())
         found.own_input = bool((change[half:] > 1e-7 * max(spread, 1e-9)).any())
     if causal and given.ndim == 2 and base.ndim == 3 and base.shape[1] == given.shape[1]:
         _measure_time(found, moved, batch, given, tolerance, spread)

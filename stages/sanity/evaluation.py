@@ -101,7 +101,7 @@ def evaluate(
         model.train()
         before = fingerprint()
         counting = CountingLoader(loader)
-        handle = model.register_forward_pre_hook(_noting(found), with_kwargs=True)
+        handle = model.register_forward_pre_hook(_noting(found, model), with_kwargs=True)
         try:
             torch.manual_seed(1)
             found.value = float(eval_fn(model, counting))
@@ -138,8 +138,10 @@ def evaluate(
     return found
 
 
-def _noting(found: Evaluation) -> Callable[..., None]:
+def _noting(found: Evaluation, model: nn.Module) -> Callable[..., None]:
     def hook(module: nn.Module, given: Any, named: Any) -> None:
+        if module is not model:
+            return  # a copy brings the hooks of the original along
         found.calls += 1
         found.training |= module.training
         found.gradient |= torch.is_grad_enabled()

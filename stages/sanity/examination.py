@@ -62,6 +62,8 @@ OBSERVED_STEPS = 12
 OWN_RATE = 1e-3
 KNOWS = 0.9
 """Share of ln K below which a model's loss shows that it has learned before."""
+ALL_BUT_ALL = 0.9
+"""Share of dead units that a constant input does not explain."""
 BLANK_STEPS = 50
 """Steps on zeroed inputs."""
 MOSTLY = 0.3
@@ -270,6 +272,13 @@ class Examination:
             modules,
         )
 
+        ignored, dead = self.measured.get("input_used"), self.measured.get("dead_units")
+        share = dead.value if dead is not None else None
+        constant = ignored is not None and ignored.value == 1
+        if constant and isinstance(share, float) and share < ALL_BUT_ALL:
+            note = "one and the same input reaches the units"
+            self.measured["dead_units"] = Measured(None, note=note)
+
     def _period(self) -> int:
         """Calls of the training step for one of the optimizer."""
         if self.run_seen is None:
@@ -389,7 +398,9 @@ class Examination:
             if self._has_rows()
             else None
         )
-        self.measured |= judging.judge_memorised(user, others, blank, adapted)
+        self.measured |= judging.judge_memorised(
+            user, others, blank, adapted, self.kind not in ("lm", "tagging")
+        )
         floor_of_schedule = judging.schedule_floor(user.rates, OBSERVED_STEPS)
         if floor_of_schedule is not None and not self.own_optimizer:
             self.measured["schedule"] = floor_of_schedule

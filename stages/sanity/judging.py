@@ -17,6 +17,8 @@ from .targets import HEALTHY_KINDS, TargetProbe
 
 Values = dict[str, Measured]
 
+KEPT = 0.9
+"""Share of the norm of all gradients of a step that must be there when the optimizer is called."""
 SOFTMAX_KINDS = (
     "softmax before cross-entropy",
     "sigmoid before cross-entropy",
@@ -84,6 +86,7 @@ def judge_settings(coverage: Coverage, lint: Lint, initial: Initial, own: bool) 
         "frozen_trains": names(coverage.trained_though_declared),
         "base_trains": flag(coverage.base_trains),
         "weights_tied": names(coverage.untied),
+        "registered": names(coverage.unregistered),
         "dropout": names(lint.dropout),
         "batch_norm_momentum": names(lint.batch_norm),
         "norm_eps": names(lint.norm_eps),
@@ -227,9 +230,15 @@ def judge_run(
         found["optimizer_once"] = Measured(len(again), n)
         others = [r for r in called if not optimizer_ids & set(r.optimizers)]
         found["optimizer_kept"] = Measured(len(others), n)
-        stale = sorted({name for record in records[1:] for name in record.stale})
-        found["stale_gradients"] = names(stale, coverage.trainable)
-        cleared = [r for r in called if r.applied_norm == 0 and r.grad_norm > 0]
+        stale = {name for record in records[1:] for name in record.stale}
+        # what the optimizer does not hold, it does not clear either
+        held = sorted(stale - set(coverage.not_in_optimizer))
+        found["stale_gradients"] = names(held, coverage.trainable)
+        cleared = [
+            r
+            for r in called
+            if (r.applied_norm == 0 < r.grad_norm) or r.grad_norm < KEPT * r.arrived_norm
+        ]
         found["cleared_gradients"] = Measured(len(cleared), n)
         _judge_clips(found, called)
         found["fp16_unscaled"] = Measured(
@@ -296,7 +305,8 @@ def _judge_parameters(
         name
         for name in run.no_gradient
         if not any(part in name for part in NEVER_LEARNED)
-        and not (name in arrived_zero and (name in matrices or "lora_" in name))
+        and not (name in arrived_zero and name in matrices)
+        and not ("lora_" in name and initial.adapters_dead)
         and not (name.endswith("bias") and name[: -len("bias")] + "weight" not in run.no_gradient)
     ]
     found["without_gradient"] = names([] if nothing else cut, len(run.trainable))
@@ -405,11 +415,15 @@ def judge_evaluation(seen: Evaluation, matters: bool, mode_kept: bool | None) ->
 
 
 def judge_memorised(
-    user: Memorised, others: Sequence[Memorised], blank: Memorised | None, adapted: bool
+    user: Memorised,
+    others: Sequence[Memorised],
+    blank: Memorised | None,
+    adapted: bool,
+    one_label_a_row: bool,
 ) -> Values:
     """others: runs at rates of the harness's own, tried where the user's did not do.
 
-    adapted: most weights are frozen.
+    adapted: most weights are frozen. one_label_a_row: of tokens, their place alone tells much.
     """
     found: Values = {}
     runs = [user, *others]
@@ -422,7 +436,7 @@ def judge_memorised(
         found["rate_learns"] = Measured(learned[id(user)], user.steps, note)
     elif others:
         found["rate_learns"] = Measured(None, note="no rate learns the batch")
-    if blank is not None and math.isfinite(blank.final):
+    if blank is not None and math.isfinite(blank.final) and one_label_a_row:
         real = best.losses[min(len(blank.losses), len(best.losses)) - 1]  # after as many steps
         start, reducible = best.losses[0] - best.floor, blank.final - best.floor
         if reducible > 0.05 * start and start - (real - best.floor) > 0.2 * start:

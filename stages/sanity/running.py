@@ -76,11 +76,12 @@ def run_steps(subject: Subject, batches: Sequence[Batch], optimizer: Optimizer, 
                 activations = stack.enter_context(watching_activations(model))
             record = stack.enter_context(watch.watching())
             record.loss = subject.step(batches[step % len(batches)], optimizer)
+        record.arrived_norm = math.hypot(*(float(g.norm()) for g in seen.values())) / record.scale
         states.append(torch.get_rng_state())
         if step == 0:
             run.saturated = _saturated(activations)
             bad_activation = _first_bad_activation(activations)
-            run.gradient_norms = {n: float(g.norm()) for n, g in seen.items()}
+            run.gradient_norms = {n: float(seen[n].norm()) for n in run.trainable if n in seen}
         for name, gradient in seen.items():
             if run.first_bad is None and not record.scaled and not _is_finite(gradient):
                 run.first_bad = bad_activation or f"the gradient of {name}, step {step}"

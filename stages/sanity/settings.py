@@ -29,6 +29,7 @@ class Coverage:
     frozen_share: float = 0.0
     base_trains: bool = False
     untied: list[str] = field(default_factory=list)
+    unregistered: list[str] = field(default_factory=list)
 
 
 def find_coverage(
@@ -60,6 +61,7 @@ def find_coverage(
     # a prefix may take in a head that trains: what is meant is its larger part
     found.trained_though_declared = trains if len(trains) > len(meant) / 2 else []
     found.untied = _untied(model)
+    found.unregistered = _unregistered(model)
     return found
 
 
@@ -115,6 +117,25 @@ def last_matrix(model: nn.Module) -> Any:
     """The last module with a matrix, in the order of definition: usually the head."""
     found = [m for m in model.modules() if isinstance(m, MATRICES)]
     return found[-1] if found else None
+
+
+def _unregistered(model: nn.Module) -> list[str]:
+    """Layers that train and stand in plain lists or dicts of a module, where torch sees none."""
+    registered = {id(p) for p in model.parameters()}
+    found = []
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute.startswith("_"):
+                continue
+            held = value.values() if isinstance(value, dict) else value
+            if not isinstance(value, list | tuple | dict):
+                continue
+            for one in held:
+                parameters = one.parameters() if isinstance(one, nn.Module) else ()
+                if any(p.requires_grad and id(p) not in registered for p in parameters):
+                    found.append(f"{name}.{attribute}".lstrip("."))
+                    break
+    return found
 
 
 def _untied(model: nn.Module) -> list[str]:

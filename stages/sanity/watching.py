@@ -37,7 +37,8 @@ class StepRecord:
     """One call of the training step. Norms are global and L2.
 
     optimizers: ids of the optimizers that stepped, in order; learning_rates: the largest of each
-    such step; grad_norm: of what was accumulated, applied_norm: of what the optimizer got,
+    such step; grad_norm: of what was accumulated, arrived_norm: of the sum of all that came in
+    during the step, applied_norm: of what the optimizer got,
     kept_norm: of what is left afterwards (None where gradients were cleared);
     stale: parameters whose first new gradient after an optimizer step was added to an old one;
     clips: when gradients were clipped: "before backward", "before step", "before unscaling",
@@ -50,6 +51,7 @@ class StepRecord:
     learning_rates: list[float] = field(default_factory=list)
     backwards: int = 0
     grad_norm: float = float("nan")
+    arrived_norm: float = float("nan")
     applied_norm: float = float("nan")
     kept_norm: float | None = None
     stale: list[str] = field(default_factory=list)

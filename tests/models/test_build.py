@@ -16,6 +16,7 @@ from stages.config.schema import CustomModel
 from stages.models.build import (
     build_model,
     count_parameters,
+    prepare_for_training,
     undeclared_frozen,
     without_dropout,
 )
@@ -231,3 +232,13 @@ def test_parameters_are_counted_and_a_tied_one_once() -> None:
         "parameters": 32 * 8 + 8 + 8 + 32,
         "trainable_parameters": 32 * 8 + 32,
     }
+
+
+def test_a_model_that_demands_a_mask_cannot_be_packed() -> None:
+    class Masked(nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return input_ids * attention_mask
+
+    prepare_for_training(Masked(), make_params().train)
+    with pytest.raises(UserError, match=r"Masked.forward demands an attention_mask"):
+        prepare_for_training(Masked(), make_params(train__packing=True).train)

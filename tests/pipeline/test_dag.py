@@ -81,6 +81,7 @@ def test_imports_point_one_way() -> None:
         "provenance",
         "verdict",
         "report",
+        "curves",
         "chat",
         "models",
         "training",

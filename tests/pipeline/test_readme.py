@@ -75,6 +75,8 @@ def test_the_commands_work_in_their_order(cleared: Project) -> None:
             continue
         if "audit-labels" in command:
             write_labels(cleared)
+        if "diagnose" in command:
+            write_trainer_state(cleared)
         run(cleared, command)
 
 
@@ -83,6 +85,16 @@ def write_labels(project: Project) -> None:
     with pa.memory_map(str(project.path / "artifacts/tokens/train.arrow")) as file:
         rows = pa.ipc.open_file(file).read_all().select(["input_ids", "labels"]).to_pylist()
     project.write("labels.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_trainer_state(project: Project) -> None:
+    """trainer_state.json, as transformers writes it, of a run that went well."""
+    history = [
+        {"step": step, "loss": 0.5 + 2.0 * 0.9**step, "learning_rate": 1e-4 * (40 - step)}
+        for step in range(1, 41)
+    ]
+    state = {"max_steps": 40, "log_history": [*history, {"step": 40, "train_runtime": 1.0}]}
+    project.write("trainer_state.json", json.dumps(state))
 
 
 def test_the_refusal_shown_is_the_one_printed(refused: Project) -> None:

@@ -1,6 +1,8 @@
 """The commands that the README gives for a real model: SmolLM2-135M with LoRA, on a CPU."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,32 +11,43 @@ from ..project import Project, copy_repository
 
 pytestmark = [pytest.mark.model, pytest.mark.network, pytest.mark.slow]
 
+ROWS = 40
+STEPS = 6
 SHORTENED = (
-    "gates.data.min_train_rows=8",
+    "data.validation_fraction=0.2",
+    "gates.overfit.num_samples=4",
     "gates.gradient.steps=3",
     "gates.mask.print_rows=1",
-    "train.max_steps=6",
+    f"train.max_steps={STEPS}",
     "train.warmup_steps=1",
     "train.per_device_train_batch_size=2",
     "train.eval_generations=2",
-    "train.max_new_tokens=40",
+    "train.max_new_tokens=24",
     "train.learning_rate=0.002",
 )
-ROWS = 80
+
+
+def shorten(line: str) -> str:
+    """A conversation of the demo data, with the first line of its log, without time and node."""
+    messages: list[dict[str, Any]] = json.loads(line)["messages"]
+    said = {message["role"]: message["content"] for message in reversed(messages)}
+    said["system"], said["user"] = "Triage.", " ".join(said["user"].splitlines()[0].split()[2:])
+    roles = ("system", "user", "assistant")
+    return json.dumps({"messages": [{"role": role, "content": said[role]} for role in roles]})
 
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The repository after `make base-model`, compose and `dvc repro`, on its shortest rows."""
+    """The repository after `make base-model` and `dvc exp run`, on few and short rows."""
     project = copy_repository(ROOT, tmp_path_factory.mktemp("smollm2") / "project")
-    rows = sorted(project.read("data/incidents.jsonl").splitlines(), key=len)[:ROWS]
-    project.write("data/incidents.jsonl", "\n".join(rows) + "\n")
+    rows = project.read("data/incidents.jsonl").splitlines()[:ROWS]
+    project.write("data/incidents.jsonl", "".join(f"{shorten(row)}\n" for row in rows))
     fetched = project.stage("demo.smollm2")
     assert fetched.returncode == 0, fetched.stdout
-    composed = project.holdshort("compose", "+experiment=smollm2_135m_lora", *SHORTENED)
-    assert composed.returncode == 0, composed.stdout
     project.commit("Start")
-    project.repro()
+    overrides = ("+experiment=smollm2_135m_lora", *SHORTENED)
+    done = project.run("dvc", "exp", "run", *(word for one in overrides for word in ("-S", one)))
+    assert done.returncode == 0, done.stdout[-6000:]
     return project
 
 
@@ -50,10 +63,18 @@ def test_every_gate_passes_and_the_adapter_is_better_than_its_base(adapted: Proj
     assert trained["trainable_parameters"] < 0.05 * trained["parameters"]
 
 
-def test_a_forced_training_gives_the_same_lock(adapted: Project, tmp_path: Path) -> None:
+def test_the_overfit_gate_stops_when_the_rows_are_learned(adapted: Project) -> None:
+    losses = adapted.read("reports/overfit_gate/curve.csv").splitlines()[1:]
+    assert (
+        len(losses) < adapted.json("gates/overfit_gate.json")["params"]["gates.overfit.max_steps"]
+    )
+
+
+def test_a_forced_run_gives_the_same_lock(adapted: Project, tmp_path: Path) -> None:
     project = adapted.copy(tmp_path / "project")
     project.commit("Keep the results")
     lock = project.read("dvc.lock")
-    project.repro("-f", "-s", "full_train")
+    done = project.run("dvc", "repro", "-f")
+    assert done.returncode == 0, done.stdout[-6000:]
     assert project.read("dvc.lock") == lock
-    assert project.computed_steps() == [*range(6), *range(6)]
+    assert project.computed_steps() == [*range(STEPS), *range(STEPS)]

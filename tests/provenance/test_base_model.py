@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stages.cli import main
 from stages.config import UserError
 from stages.provenance import base_model
 from stages.provenance.base_model import find_base_model, is_reference, keep, resolve_file
@@ -154,6 +155,23 @@ def test_what_is_no_model_is_not_kept(
     with pytest.raises(UserError, match=words):
         keep(tmp_path / "given", "mine")
     assert not store.exists()
+
+
+def test_the_command_prints_what_to_write_and_ends_with_2_on_a_mistake(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["keep", str(directory), "mine"])
+    assert done.value.code == 0
+    revision = capsys.readouterr().out.splitlines()[-1].removeprefix("model.revision: ")
+    assert find_base_model(f"mine@{revision}", "k").sha256 == revision
+    for wrong in ((str(directory), "my/model"), (str(directory / "absent"), "mine")):
+        with pytest.raises(SystemExit) as refused:
+            main(["keep", *wrong])
+        assert refused.value.code == 2
+        printed = capsys.readouterr()
+        assert printed.err.startswith("error: ")
+        assert len(printed.err.splitlines()) == 1
 
 
 def test_a_file_of_gguf_is_a_model_without_a_config(tmp_path: Path) -> None:

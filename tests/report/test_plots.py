@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.report.plots import Chart, draw, draw_histogram
+from stages.report.plots import Chart, draw, draw_histogram, draw_png
 
 from ..settings import run_python
 
@@ -92,6 +92,28 @@ def test_numbers_that_cannot_be_drawn_do_not_stop_a_report(
 ) -> None:
     svg = draw(Chart("T", [0, 1, 2], {"a": values}, log_y=log_y, limits={"limit": 1.0}))
     assert "limit" in texts(svg)
+
+
+def test_points_faint_lines_and_marks_are_drawn() -> None:
+    chart = Chart(
+        "T",
+        [1, 10, 100],
+        {"logged": [3.0, 2.0, 1.0], "average": [3.0, 2.5, 2.0]},
+        log_x=True,
+        faint=("logged",),
+        points={"validation": ([10, 100], [2.2, 1.5])},
+        marks={10.0: "spike"},
+    )
+    words = texts(draw(chart))
+    for word in ("logged", "average", "validation", "spike "):
+        assert word in words
+
+
+def test_a_png_is_the_same_bytes_for_the_same_numbers() -> None:
+    png = draw_png(CHART)
+    assert png == draw_png(CHART)
+    assert png.startswith(b"\x89PNG")
+    assert b"Software" not in png
 
 
 def test_a_histogram_has_its_words() -> None:

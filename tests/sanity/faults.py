@@ -563,6 +563,49 @@ def _(script: Script) -> None:
     script.make_step = step_of(body)
 
 
+@fault("zero_grad between micro-batches", lambda: of_points(micro_batches=4), "cleared_gradients")
+def _(script: Script) -> None:
+    def body(script: Script, model: nn.Module, batch: Any, optimizer: Optimizer) -> Any:
+        for micro in batches_of(batch, 8):
+            optimizer.zero_grad()
+            loss = script.loss(model.train(), micro) / 4
+            loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    script.make_step = step_of(body)
+
+
+@fault("layers in a plain list", of_points, "registered")
+def _(script: Script) -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [nn.Linear(12, 64), nn.Linear(64, 64)]
+            self.head = nn.Linear(64, 4)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for layer in self.layers:
+                x = layer(x).relu()
+            return self.head(x)
+
+    script.model = Listed()
+
+
+@fault("adapters scaled by 0", small_lora, "without_gradient")
+def _(script: Script) -> None:
+    class Silent(models.LoRALinear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.base(x) + 0.0 * functional.linear(
+                functional.linear(x, self.lora_A), self.lora_B
+            )
+            return out
+
+    for module in script.model.modules():
+        if isinstance(module, models.LoRALinear):
+            module.__class__ = Silent
+
+
 @fault("a new optimizer each step", of_points, "optimizer_kept")
 def _(script: Script) -> None:
     script.make_step = step_of(
@@ -770,7 +813,7 @@ class OffByOne(models.Attention):
 class Viewed(models.Attention):
     def split(self, x: torch.Tensor) -> torch.Tensor:
         b, t, c = x.shape
-        return x.view(b, self.heads, t, c // self.heads)
+        return x.reshape(b, self.heads, t, c // self.heads)
 
 
 @attention_fault("attention sees only itself", "context_used")

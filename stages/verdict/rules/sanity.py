@@ -111,7 +111,7 @@ RULES = (
     ),
     Rule(
         "duplicates",
-        "rows are not repeated (share)",
+        "no row is repeated again and again (share)",
         "at_most",
         "remove repeated rows",
         ("sanity.max_duplicates",),
@@ -237,6 +237,13 @@ RULES = (
     ),
     Rule(
         "base_trains", "below adapters the base is frozen", "zero", "freeze the base", unit="models"
+    ),
+    Rule(
+        "registered",
+        "every layer is registered in the model",
+        "zero",
+        "use nn.ModuleList or nn.ModuleDict",
+        unit="modules",
     ),
     Rule(
         "weights_tied",
@@ -439,9 +446,9 @@ RULES = (
     ),
     Rule(
         "cleared_gradients",
-        "the optimizer gets the gradient",
+        "the optimizer gets the whole gradient",
         "zero",
-        "zero_grad() before backward()",
+        "zero_grad() before the first backward() of a step",
         unit="steps",
     ),
     Rule(
@@ -596,7 +603,13 @@ RULES = (
         "see the mask and the axes of attention",
     ),
     Rule("padding_ignored", "outputs do not depend on padding", "zero", "pass attention_mask on"),
-    Rule("order_used", "the order of tokens matters", "zero", "add position embeddings"),
+    Rule(
+        "order_used",
+        "the order of tokens matters",
+        "zero",
+        "add position embeddings",
+        severity="warn",
+    ),
     Rule(
         "nonlinear",
         "the model is not linear (distance from superposition)",
@@ -690,8 +703,9 @@ RULES = (
         "input_independence",
         "real inputs are learned better than zeroed ones (ratio of final losses)",
         "at_most",
-        "find where the input is lost",
+        "find where the input is lost; or the batch is learned too slowly to tell",
         ("sanity.max_blanked_ratio",),
+        severity="warn",
     ),
 )
 
@@ -712,13 +726,17 @@ CAUSES = (
     ("backward", "no gradient is computed: backward() is missing, or the graph is cut"),
     (
         "cleared_gradients",
-        "gradients are cleared between backward() and step(): zero_grad comes too late",
+        "gradients are cleared too early: zero_grad stands between backward() and step()",
     ),
     (
         "stale_gradients",
         "zero_grad is missing: gradients of earlier steps are never cleared and add up",
     ),
     ("optimizer_kept", "the training step uses another optimizer, or builds a new one each time"),
+    (
+        "registered",
+        "layers are not registered: they are in a plain list or dict, so no optimizer gets them",
+    ),
     (
         "foreign_parameters",
         "the optimizer holds stale parameters that are not the model's: built before they changed",
@@ -790,9 +808,10 @@ CAUSES = (
     ("large_init", "the initialisation is too large: activations and gradients explode"),
     ("causal", "the model sees the future: the causal mask is missing or off by one"),
     ("sample_independence", "samples of a batch leak into each other: the batch axis is mixed"),
-    ("dead_units", "units are dead: ReLU never fires, so no gradient passes"),
-    ("input_used", "the model ignores its input"),
     ("context_used", "outputs see no earlier token: attention or recurrence passes nothing"),
+    ("dead_units", "units are dead: ReLU never fires, so no gradient passes"),
+    ("vanishing_gradient", "gradients vanish on the way to the first layers"),
+    ("input_used", "the model ignores its input"),
     ("padding_ignored", "padding is attended to: outputs depend on padded tokens"),
     ("order_used", "the model does not see the order of tokens: no position embedding"),
     ("nonlinear", "the model is linear: activations between its layers are missing"),
@@ -864,16 +883,16 @@ CAUSES = (
     ),
     ("eval_reads_all", "evaluation stops early: it reads only part of the validation set"),
     (
-        "metric_aggregation",
-        "the metric is a mean of batch means: batches of different size weigh the same",
-    ),
-    (
         "metric_direction",
         "the metric does not tell right from wrong answers, or is the wrong way round",
     ),
     (
         "metric_scale",
         "a perfect model does not score 1: the metric divides by the wrong count or counts padding",
+    ),
+    (
+        "metric_aggregation",
+        "the metric is a mean of batch means: batches of different size weigh the same",
     ),
     ("evaluation_runs", "the evaluation raises an error"),
     (
@@ -925,7 +944,6 @@ CAUSES = (
     ("unchanged", "parameters get a gradient but do not change"),
     ("frozen_changed", "frozen parameters change"),
     ("eval_same_twice", "the metric varies from one evaluation to the next"),
-    ("vanishing_gradient", "gradients vanish on the way to the first layers"),
     ("exploding_gradient", "gradients explode"),
     ("update_ratio", "the learning rate does not fit the weights: far too high or far too low"),
     (
