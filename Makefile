@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
-.PHONY: repro test test-slow test-browser test-network test-model lint types bench data base-model lock clean
+.PHONY: repro test test-slow test-all test-browser test-network test-model lint types bench data base-model lock clean
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), \
@@ -23,10 +23,14 @@ repro: $(INSTALLED)
 	dvc repro
 
 test: $(INSTALLED)
-	pytest -n 2 --dist worksteal -m "not slow and not network and not browser"
+	pytest -n 2 --dist worksteal -m "not slow and not matrix and not network and not browser"
 
 test-slow: $(INSTALLED)
 	pytest -n 2 --dist loadfile -m "slow and not network and not browser"
+
+# the longer proofs, and every healthy and every faulty script there is
+test-all: $(INSTALLED)
+	pytest -n 2 --dist worksteal -m "(slow or matrix) and not network and not browser"
 
 # needs Chromium
 test-browser: $(INSTALLED)

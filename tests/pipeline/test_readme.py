@@ -16,6 +16,7 @@ ELSEWHERE = {
     "make repro": "test_default.py",
     "make test": "the suite itself",
     "make test-slow": "the suite itself",
+    "make test-all": "the suite itself",
     "make lint types": ".ci/run",
     "make test-browser": ".ci/run",
     "make test-network": ".ci/run",
@@ -30,6 +31,7 @@ ELSEWHERE = {
     "holdshort compose run=cuda train.num_processes=8": "test_ranks.py",
     "dvc commit full_train": "test_ranks.py",
     "holdshort replay": "test_replay.py",
+    "holdshort selftest --quick": "test_outcomes.py",
 }
 
 

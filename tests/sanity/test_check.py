@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,15 @@ QUICK_FAULTS = (
 )
 
 
+def rest_of(names: Iterable[str], quick: Sequence[str]) -> list[Any]:
+    """All but the quick ones: every third for the longer proofs, the others for the full matrix."""
+    left = [name for name in names if name not in quick]
+    return [
+        pytest.param(name, marks=pytest.mark.matrix if number % 3 else pytest.mark.slow)
+        for number, name in enumerate(left)
+    ]
+
+
 def cause_of(check: str) -> str:
     return dict(CAUSES)[check]
 
@@ -53,15 +63,13 @@ def test_a_fault_is_named(name: str) -> None:
     expect_cause(name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in healthy.HEALTHY if name not in QUICK_HEALTHY])
+@pytest.mark.parametrize("name", rest_of(healthy.HEALTHY, QUICK_HEALTHY))
 def test_every_healthy_script_passes(name: str) -> None:
     report = healthy.run(healthy.build(name))
     assert report.passed, report
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in faults.FAULTS if name not in QUICK_FAULTS])
+@pytest.mark.parametrize("name", rest_of(faults.FAULTS, QUICK_FAULTS))
 def test_every_fault_is_named(name: str) -> None:
     expect_cause(name)
 
