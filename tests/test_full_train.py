@@ -1,6 +1,7 @@
 """Full training calls a model as its gates do, from the first step to the model that is written."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from safetensors.torch import load_file
 
 from stages import full_train
 from stages.chat.token_store import TOKENS
+from stages.training import run
 
 from .parts import Bigram, Output, make_rows, pinned_process, write_store
 from .settings import ROOT, make_params
@@ -32,8 +34,11 @@ def test_a_model_that_demands_an_attention_mask_is_trained_evaluated_and_written
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(full_train, "build_model", lambda *_: Demanding().train())
+    monkeypatch.setattr(run, "build_model", lambda *_: Demanding().train())
     monkeypatch.setattr(full_train, "authorise_here", lambda params: "0" * 64)
+    Path("clearance.json").write_text("{}")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     Path("metrics").mkdir()
     baselines = {"majority_exact_match": 0.0, "keyword_exact_match": 0.0}
     Path("metrics/hash_data.json").write_text(json.dumps({"hash_data": baselines}))

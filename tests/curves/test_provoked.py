@@ -111,7 +111,13 @@ PROVOKED: dict[str, tuple[Callable[[], Columns], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(PROVOKED))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.matrix if number % 3 else pytest.mark.slow)
+        for number, name in enumerate(PROVOKED)
+    ],
+)
 def test_the_fault_shows_and_its_cause_is_named(name: str) -> None:
     provoke, signature, cause = PROVOKED[name]
     found = diagnosis_of(provoke(), Known(classes=CLASSES))
@@ -121,6 +127,7 @@ def test_the_fault_shows_and_its_cause_is_named(name: str) -> None:
     assert found.exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_rate_of_0_is_the_first_cause_of_a_flat_loss_where_it_is_logged() -> None:
     found = diagnosis_of(train(perceptron, rate=0.0, steps=100))
     (flat,) = (one for one in found.faults if one.id == "flat")

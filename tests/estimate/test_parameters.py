@@ -115,6 +115,7 @@ def test_the_config_of_a_kept_model_goes_before_the_facts_of_conf(tmp_path: Path
     source = tmp_path / "source"
     source.mkdir()
     (source / "config.json").write_text(json.dumps(CONFIG))
+    (source / "model.safetensors").touch()
     kept = replace(of("small"), revision=keep(source, "small"))
     found = find_architecture(kept, 0)
     assert found is not None
