@@ -28,7 +28,7 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	pytest -n 2 --dist loadfile -m "slow and not network and not browser"
 
-# the longer proofs, and every healthy and every faulty script there is
+# the longer proofs, and every case of which they take some
 test-all: $(INSTALLED)
 	pytest -n 2 --dist worksteal -m "(slow or matrix) and not network and not browser"
 

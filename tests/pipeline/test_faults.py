@@ -150,9 +150,16 @@ FAULTS = {
 }
 
 
+QUICK = ("labels_inverted",)
+LONGER = ("stop_token_masked", "schedule_at_zero")
 NAMES = [
-    name if name == "labels_inverted" else pytest.param(name, marks=pytest.mark.slow)
-    for name in FAULTS
+    *QUICK,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER),
+    *(
+        pytest.param(name, marks=pytest.mark.matrix)
+        for name in FAULTS
+        if name not in (*QUICK, *LONGER)
+    ),
 ]
 
 

@@ -125,6 +125,7 @@ def test_the_same_project_trains_the_same_weights_again(
     assert not list((untrained.path / "checkpoints").iterdir())
 
 
+@pytest.mark.matrix
 def test_a_launcher_of_ones_own_trains_the_same_weights(
     untrained: Project, two_ranks: Project
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_signal_reaches_the_ranks_which_save_a_checkpoint(
     assert weights(untrained) == weights(two_ranks)
 
 
+@pytest.mark.matrix
 def test_shards_train_and_go_on_with_the_same_bits(untrained: Project) -> None:
     untrained.set_params(train__distributed="fsdp2")
     untrained.repro()
@@ -215,6 +217,7 @@ def test_a_run_that_is_not_cleared_starts_no_rank(untrained: Project) -> None:
     assert not untrained.exists("logs/full_train.csv")
 
 
+@pytest.mark.matrix
 def test_a_mistake_on_one_rank_ends_all_with_its_sentence(untrained: Project) -> None:
     untrained.plug_in(ONE_RANK_FAILS)
     untrained.set_params(data__collator={"_target_": "stages.plugins.mine.collator"})

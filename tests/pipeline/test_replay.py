@@ -91,7 +91,7 @@ def test_a_step_that_breaks_is_kept_and_replayed_to_the_bit(
     assert (other.returncode, "Traceback" in other.stdout) == (1, False)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_step_that_breaks_can_be_skipped(spoiled: Project, tmp_path: Path) -> None:
     project = spoiled.copy(tmp_path / "project")
     project.set_params(train__on_anomaly="skip")

@@ -33,10 +33,10 @@ QUICK_FAULTS = (
 
 
 def rest_of(names: Iterable[str], quick: Sequence[str]) -> list[Any]:
-    """All but the quick ones: every third for the longer proofs, the others for the full matrix."""
+    """All but the quick ones: every sixth for the longer proofs, the others for the full matrix."""
     left = [name for name in names if name not in quick]
     return [
-        pytest.param(name, marks=pytest.mark.matrix if number % 3 else pytest.mark.slow)
+        pytest.param(name, marks=pytest.mark.matrix if number % 6 else pytest.mark.slow)
         for number, name in enumerate(left)
     ]
 
