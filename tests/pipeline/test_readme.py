@@ -5,6 +5,7 @@ import re
 import shlex
 
 import pyarrow as pa
+import pytest
 
 from ..conftest import ROOT
 from ..project import SMALL, Project
@@ -68,6 +69,7 @@ def test_every_make_target_exists(fresh: Project) -> None:
             assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_work_in_their_order(cleared: Project) -> None:
     cleared.commit("Keep the results")
     rows = cleared.read("data/incidents.jsonl").splitlines(keepends=True)
