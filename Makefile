@@ -26,7 +26,7 @@ test: $(INSTALLED)
 	pytest -n 2 --dist worksteal -m "not slow and not matrix and not network and not browser"
 
 test-slow: $(INSTALLED)
-	pytest -n 2 --dist loadfile -m "slow and not network and not browser"
+	pytest -n 2 --dist loadfile -m "slow and not matrix and not network and not browser"
 
 # the longer proofs, and every case of which they take some
 test-all: $(INSTALLED)
