@@ -14,7 +14,7 @@ holdshort lab [--seed 42]          have a tiny model learn eight sequences by he
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,23 +283,18 @@ def run_lab(seed: int) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = build_parser().parse_args(arguments)
-    if options.command == "audit-labels":
-        sys.exit(guarded(lambda: run_audit_labels(options)))
-    if options.command == "diagnose":
-        sys.exit(guarded(lambda: run_diagnose(options)))
-    if options.command == "keep":
-        sys.exit(guarded(lambda: run_keep(options.directory, options.name)))
-    if options.command == "lab":
-        sys.exit(guarded(lambda: run_lab(options.seed)))
-    if options.command == "verify":
-        sys.exit(guarded(lambda: run_verify(options.target)))
-    if options.command == "replay":
-        sys.exit(guarded(lambda: run_replay(options.directory)))
-    if options.command == "selftest":
-        sys.exit(guarded(lambda: run_selftest(options.overrides, options.quick, options.report)))
-    if options.command == "budget":
-        sys.exit(guarded(lambda: run_budget(options.overrides, options.output)))
-    sys.exit(guarded(lambda: run_compose(options.overrides, options.check)))
+    runs: dict[str, Callable[[], int]] = {
+        "compose": lambda: run_compose(options.overrides, options.check),
+        "budget": lambda: run_budget(options.overrides, options.output),
+        "selftest": lambda: run_selftest(options.overrides, options.quick, options.report),
+        "audit-labels": lambda: run_audit_labels(options),
+        "keep": lambda: run_keep(options.directory, options.name),
+        "diagnose": lambda: run_diagnose(options),
+        "verify": lambda: run_verify(options.target),
+        "replay": lambda: run_replay(options.directory),
+        "lab": lambda: run_lab(options.seed),
+    }
+    sys.exit(guarded(runs[options.command]))
 
 
 if __name__ == "__main__":

@@ -35,11 +35,7 @@ def pin_process(module: str, stage: str) -> None:
     """
     if module != "__main__":
         return
-    wanted = pinned_environment(guarded(lambda: load_params(stage).run.cpu_threads))
-    if all(os.environ.get(name) == value for name, value in wanted.items()):
-        return
-    os.environ.update(wanted)
-    os.execv(sys.executable, [sys.executable, "-m", f"stages.{stage}", *sys.argv[1:]])
+    restart_pinned(guarded(lambda: load_params(stage).run.cpu_threads))
 
 
 def restart_pinned(threads: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from ..config.schema import HubModel, Params
+from ..training.loss import count_targets
 from ..training.setup import Parts
 
 Kind = Literal["labels", "loss", "step", "model", "optimizer", "params"]
@@ -96,4 +97,4 @@ def only_in(*precisions: str) -> Applies:
 
 def own_tokens(labels: torch.Tensor) -> int:
     """Supervised tokens of one micro-batch, at least 1."""
-    return max(int((labels[:, 1:] != -100).sum()), 1)
+    return max(count_targets(labels), 1)

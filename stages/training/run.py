@@ -11,7 +11,7 @@ from ..chat.split import SPLITS
 from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config.schema import Params
 from ..models.build import build_model
-from .anomaly import find_anomaly
+from .anomaly import WINDOW, find_anomaly
 from .determinism import make_deterministic
 from .evaluation import mean_loss, store_batches
 from .parallel import ALONE, Team, seed_rank
@@ -34,7 +34,7 @@ class Run(Training):
 
     def anomaly_of(self, loss: float, grad_norm: float) -> str | None:
         """What is wrong with the step that comes next, if these are its numbers."""
-        return find_anomaly(loss, grad_norm, [line["loss"] for line in self.telemetry])
+        return find_anomaly(loss, grad_norm, [line["loss"] for line in self.telemetry[-WINDOW:]])
 
 
 def start_run(params: Params, team: Team = ALONE) -> Run:
