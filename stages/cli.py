@@ -8,6 +8,7 @@ holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort diagnose LOG             name the failures that the curves of a run show
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
+holdshort reproduce REV            run a revision again, and say whether its bits are the same
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -74,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="a git revision with a manifest, or a model directory (default: the work tree's "
         "manifest and models/final)",
     )
+    add_reproduce(commands)
     replay = commands.add_parser(
         "replay",
         help="take a training step that went wrong again, watched",
@@ -161,6 +163,33 @@ def add_audit_labels(commands: Any) -> None:
         default="auto",
         help="whether labels[t] is the token after input_ids[t], as torchtune writes it",
     )
+
+
+def add_reproduce(commands: Any) -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run a revision again, and say whether its bits are the same",
+        description="Run gates and training of a revision again, beside the work tree, and compare "
+        "every output with what it records. Exit code: 0 the same bits, 1 not, 2 it could not be "
+        "told.",
+    )
+    reproduce.add_argument("revision", metavar="REV", help="a commit, tag or branch with dvc.lock")
+    reproduce.add_argument(
+        "--steps",
+        type=positive,
+        metavar="K",
+        help="run the gates and only the first K training steps, against the recorded telemetry",
+    )
+    reproduce.add_argument(
+        "--keep", action="store_true", help="keep the directory in which it was computed"
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def add_diagnose(commands: Any) -> None:
@@ -266,6 +295,13 @@ def run_verify(target: str | None) -> int:
     return run(target)
 
 
+def run_reproduce(revision: str, steps: int | None, keep: bool) -> int:
+    """Exit code: 0 the same bits, 1 not."""
+    from .reproduce import run  # torch and DVC: not for other commands
+
+    return run(revision, steps, keep)
+
+
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
@@ -291,6 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
         "verify": lambda: run_verify(options.target),
+        "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
         "replay": lambda: run_replay(options.directory),
         "lab": lambda: run_lab(options.seed),
     }

@@ -283,13 +283,19 @@ def diagnose_run(run: Run, params: Params) -> Diagnosis:
     return diagnose(log, Known(max_grad_norm=params.train.max_grad_norm))
 
 
+def write_telemetry(run: Run, path: Path) -> pd.DataFrame:
+    """A line for every step, each number so that it reads back to the same bits."""
+    telemetry = pd.DataFrame(run.telemetry)
+    telemetry.to_csv(path, index=False, lineterminator="\n")
+    return telemetry
+
+
 def write_reports(
     run: Run, quality: Quality, diagnosis: Diagnosis, tokenizer: ChatTokenizer
 ) -> None:
     """telemetry.csv, answers.csv and the page."""
     directory = report_directory("full_train")
-    telemetry = pd.DataFrame(run.telemetry)
-    telemetry.to_csv(directory / "telemetry.csv", index=False, lineterminator="\n")
+    telemetry = write_telemetry(run, directory / "telemetry.csv")
     answers = pd.DataFrame(
         {
             "source": [answer.turn.source for answer in quality.answers],

@@ -25,7 +25,9 @@ from .provenance.drift import (
     Meaning,
     compare,
     compare_environment,
+    compare_gates,
     compare_params,
+    compare_recorded,
     promise,
 )
 from .provenance.environment import compute_environment, recorded_facts
@@ -33,10 +35,8 @@ from .provenance.git import lineage
 from .provenance.hashing import files_below, sha256_files
 from .provenance.records import read_json
 from .report.terminal import console
+from .revisions.printing import line
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
-
-WIDTH = 16
-"""Characters of a digest that are shown."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
     environment = compute_environment(params.device, params.precision, params.cpu_threads)
     yield from compare_environment(manifest["environment"], environment)
     yield from compare_verdicts(manifest)
-    yield from compare_recorded(manifest["recorded"])
+    yield from compare_recorded(manifest["recorded"], recorded_facts())
     yield from compare_commit(manifest["git"], manifest["params"])
 
 
@@ -106,23 +106,17 @@ def compare_verdicts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
     verdicts, objections = read_verdicts()
     for objection in objections:
         yield Drift("verdict", objection.gate, "whole", objection.reason, "another run")
-    for gate, verdict in verdicts.items():
-        then = manifest["gates"][gate]
-        checks = {f"{gate}: {name}": value for name, value in then["checks"].items()}
-        judged = {f"{gate}: {check.id}": check.value for check in verdict.checks}
-        yield from compare("check", checks, judged, "another run")
-        status = {gate: then["status"]}
-        yield from compare("verdict", status, {gate: verdict.status}, "another run")
+    judged = {
+        gate: {
+            "status": verdict.status,
+            "checks": {check.id: check.value for check in verdict.checks},
+        }
+        for gate, verdict in verdicts.items()
+    }
+    yield from compare_gates({gate: manifest["gates"][gate] for gate in verdicts}, judged)
     clearance = read_json(CLEARANCE, "run `dvc repro manifest`")
     digest = {"digest": manifest["digest"]}
     yield from compare("manifest", digest, {"digest": run_digest(clearance)}, "another run")
-
-
-def compare_recorded(recorded: Mapping[str, Any]) -> Iterator[Drift]:
-    """Facts that bind nothing: driver, GPUs, CPU model, Python's patch version."""
-    then, now = dict(recorded), recorded_facts()
-    yield from compare("package", then.pop("packages"), now.pop("packages"), "nothing")
-    yield from compare("machine", then, now, "nothing")
 
 
 def compare_commit(recorded: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Drift]:
@@ -188,11 +182,6 @@ def verify(target: str | None) -> Verified:
     return Verified(str(MANIFEST), drifts)
 
 
-def shorten(value: str) -> str:
-    is_digest = len(value) == 64 and set(value) <= set("0123456789abcdef")
-    return f"{value[:WIDTH]}..." if is_digest else value
-
-
 def run(target: str | None) -> int:
     """Exit code: 0 the same bits are expected, 1 they are not."""
     with console.status("hashing"):
@@ -202,7 +191,6 @@ def run(target: str | None) -> int:
         return 0
     console.print(f"what differs from {verified.subject}:")
     for drift in verified.drifts:
-        values = f"{shorten(drift.then)} (then) -> {shorten(drift.now)} (now)"
-        console.print(f"  {drift.kind} {drift.name}: {values}; {drift.meaning}", markup=False)
+        console.print(f"  {line(drift)}; {drift.meaning}", markup=False)
     console.print(promise(verified.drifts))
     return int(any(drift.meaning != "nothing" for drift in verified.drifts))

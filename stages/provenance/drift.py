@@ -58,6 +58,26 @@ def compare_environment(then: Environment, now: Environment) -> Iterator[Drift]:
         yield Drift("environment", field, str(before), str(after), "other bits")
 
 
+def compare_gates(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Drift]:
+    """Status and measured values of the gates, each as a manifest has them, in their order."""
+    for gate in {**then, **now}:
+        old, new = (gates.get(gate, {"checks": {}}) for gates in (then, now))
+        statuses = [{gate: facts["status"]} if "status" in facts else {} for facts in (old, new)]
+        yield from compare("verdict", statuses[0], statuses[1], "another run")
+        before, after = (
+            {f"{gate}: {name}": value for name, value in facts["checks"].items()}
+            for facts in (old, new)
+        )
+        yield from compare("check", before, after, "another run")
+
+
+def compare_recorded(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Drift]:
+    """Facts that bind nothing: driver, GPUs, CPU model, Python's patch version."""
+    before, after = dict(then), dict(now)
+    yield from compare("package", before.pop("packages"), after.pop("packages"), "nothing")
+    yield from compare("machine", before, after, "nothing")
+
+
 def promise(drifts: Iterable[Drift]) -> str:
     """What may be expected of this run here, by the worst of what differs."""
     found = {drift.meaning for drift in drifts}

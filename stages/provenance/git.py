@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from ..config.errors import UserError
+
 WATCHED = ("stages", "conf", "params.yaml", "dvc.yaml", "requirements.lock")
 
 
@@ -13,6 +15,17 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout
+
+
+def commit_of(revision: str) -> str:
+    """The commit that a revision names. Raises UserError when git does not know it."""
+    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found is None:
+        raise UserError(
+            f"git does not know the revision {revision!r} here; give a commit, a tag or a branch "
+            "of this repository (`git fetch` brings those of another)"
+        )
+    return found.strip()
 
 
 def lineage(data_pointers: Sequence[str] = ()) -> dict[str, Any]:

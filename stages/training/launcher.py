@@ -17,8 +17,10 @@ TIME_TO_SAVE = 3600
 """Seconds that ranks may take for the step under way and a checkpoint after a signal."""
 
 
-def run_ranks(stage: str, num_processes: int, device: str) -> int:
+def run_ranks(stage: str, num_processes: int, device: str, *arguments: str) -> int:
     """Run `python -m stages.<stage>` as `num_processes` ranks; 0, or the code of the first to fail.
+
+    arguments: for the command line of each rank.
 
     SIGINT and SIGTERM go on to the ranks. Raises UserError when there are fewer GPUs than ranks,
     and Refusal when a rank was killed.
@@ -46,7 +48,7 @@ def run_ranks(stage: str, num_processes: int, device: str) -> int:
             shutdown_timeout=TIME_TO_SAVE,
         )
         try:
-            elastic_launch(config, sys.executable)("-m", f"stages.{stage}")
+            elastic_launch(config, sys.executable)("-m", f"stages.{stage}", *arguments)
         except SignalException as signalled:
             return 128 + signalled.sigval.value
         except ChildFailedError as failed:

@@ -1,0 +1,169 @@
+"""Does a revision give the same bits again? If not, where does it part, and why?
+
+Checks the revision out beside the work tree, brings its data (and nothing that was computed),
+compares the environment with the recorded one, runs gates and training again, and compares every
+output with what dvc.lock and the committed files of the revision record. Writes nothing but what
+DVC keeps below .dvc/tmp; the copy is removed unless it is to be kept. Exit code: 0 the same bits,
+1 not, 2 it could not be told.
+
+    holdshort reproduce REV [--steps K] [--keep]
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .config import UserError
+from .provenance.drift import Drift, compare_environment, promise
+from .provenance.environment import compute_environment
+from .report.terminal import console
+from .revisions.comparison import TRAINING, Comparison, compare_outputs, compare_records
+from .revisions.printing import print_drifts
+from .revisions.record import LOCK, Record, in_order, outputs
+from .revisions.scratch import bring_inputs, cloned, forget_results, run_here, run_stages
+from .revisions.training import TELEMETRY, first_step
+
+FIRST_STEPS = "stages/first_steps.py"
+NEW_TELEMETRY = Path("reports/first_steps/telemetry.csv")
+
+
+def recorded_run(revision: str) -> Record:
+    """What a revision records. Raises UserError when that is nothing, or perhaps not what is meant.
+
+    HEAD is refused while the dvc.lock of the work tree is another.
+    """
+    if not Path(".git").exists() or not Path(".dvc").is_dir():
+        raise UserError("this is not the root of a git repository with a DVC project; go there")
+    record = Record.at(revision)
+    here = Path(LOCK).read_bytes() if Path(LOCK).is_file() else None
+    if not record.lock:
+        remedy = (
+            f"; the {LOCK} here is not committed: `git add -A && git commit` after a run"
+            if here is not None
+            else "; run `dvc repro` and commit what it writes"
+        )
+        raise UserError(f"nothing is recorded at {revision}: it has no {LOCK}{remedy}")
+    if revision in ("HEAD", "@") and here != record.read(LOCK):
+        raise UserError(
+            f"the {LOCK} here is not the one that HEAD records; commit the run that you mean, or "
+            "name its commit"
+        )
+    return record
+
+
+def refuse_short(record: Record) -> str:
+    """The recorded telemetry. Raises UserError when first steps cannot be held against it."""
+    if TRAINING not in record.lock:
+        raise UserError(f"{record.name} records no training; leave out --steps")
+    if not record.fs.exists(FIRST_STEPS):
+        raise UserError(
+            f"{record.name} has no {FIRST_STEPS}, so its training only runs as a whole; leave out "
+            "--steps"
+        )
+    telemetry = record.read(TELEMETRY)
+    if telemetry is None:
+        raise UserError(
+            f"{TELEMETRY} of {record.name} is not in DVC's cache and cannot be had from a remote; "
+            "bring it with `dvc fetch --all-commits`, or leave out --steps"
+        )
+    return telemetry.decode()
+
+
+def print_environment(record: Record) -> None:
+    """What computes here otherwise than there, and what that means for the bits."""
+    there = dict(record.environment)
+    if not there:
+        console.print("environment: none is recorded that can be read, so it is not compared")
+        return
+    facts = there["device"], there["precision"], there["cpu_threads"]
+    drifts = list(compare_environment(there, compute_environment(*facts)))
+    console.print(f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}")
+    print_drifts(drifts)
+
+
+def first_steps(project: Path, telemetry: str, steps: int) -> Drift | None:
+    """Take the first steps of a training that was cleared; where they part from the record.
+
+    Raises UserError when they could not be taken.
+    """
+    code, _ = run_here(project, sys.executable, "-m", "stages.first_steps", str(steps))
+    if code:
+        raise UserError(f"the first steps could not be taken (exit code {code}); see above")
+    return first_step(telemetry, (project / NEW_TELEMETRY).read_text(encoding="utf-8"), steps)
+
+
+def print_same(record: Record, stages: Sequence[str], steps: int | None) -> None:
+    number = sum(len(outputs(record.lock, stage)) for stage in stages)
+    taken = "" if steps is None else f", and the first {steps} training steps,"
+    console.print(
+        f"the same bits: {number} outputs of {len(stages)} stages{taken} are those that "
+        f"{record.name} records",
+        style="green",
+    )
+
+
+def print_difference(stages: Sequence[str], outs: Sequence[Drift], found: Comparison) -> None:
+    """The first stage that differs and its files; why, cause before effect."""
+    first, *others = stages
+    also = f" (then {', '.join(others)})" if others else ""
+    console.print(f"not the same bits: {first} is the first stage that differs{also}", style="red")
+    print_drifts(outs)
+    if found.causes:
+        console.print("because of:")
+        print_drifts(found.causes)
+    else:
+        console.print(
+            "data, params, code and environment are those of the record: something computes here "
+            "that nothing pins"
+        )
+    console.print("what came of it:")
+    print_drifts(found.effects)
+    for one in found.unknown:
+        console.print(f"not compared: {one}", markup=False)
+
+
+def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None) -> bool:
+    """Compare what was computed with what is recorded, and say what differs. True: nothing does.
+
+    step: where first steps part from the record.
+    """
+    differing: dict[str, list[Drift]] = {}
+    for stage in stages:
+        drifts = list(compare_outputs(record, now, stage))
+        if any(drift.meaning != "nothing" for drift in drifts):
+            differing[stage] = drifts
+        for drift in drifts if stage not in differing else ():
+            console.print(f"{drift.name} differs in what only informs (commit, machine)")
+    if step is not None:
+        differing.setdefault(TRAINING, [step])
+    if not differing:
+        return True
+    found = compare_records(record, now)
+    print_difference(list(differing), next(iter(differing.values())), found)
+    if step is not None:
+        print_drifts([step])
+    return False
+
+
+def run(revision: str, steps: int | None, keep: bool) -> int:
+    """Exit code: 0 the same bits, 1 not."""
+    record = recorded_run(revision)
+    telemetry = None if steps is None else refuse_short(record)
+    stages = [name for name in in_order(record.lock) if steps is None or name != TRAINING]
+    print_environment(record)
+    with cloned(record, keep) as project:
+        bring_inputs(record, project)
+        forget_results(record, project)
+        refused = run_stages(project, stages)
+        step = None
+        if steps is not None and telemetry is not None and refused is None:
+            step = first_steps(project, telemetry, steps)
+        now = Record.of_directory(project, "what was computed")
+        if refused is not None:
+            console.print(f"{refused} refuses this run; what it printed says why")
+        same = judge(record, now, stages, step)
+        if keep:
+            console.print(f"kept in {project}", markup=False)
+    if same:
+        print_same(record, stages, steps)
+    return 0 if same else 1

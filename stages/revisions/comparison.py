@@ -1,0 +1,201 @@
+"""Why do two records differ, and what came of it? Causes before effects, as they act on a run."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from ..config.errors import UserError
+from ..provenance.code import normalised_source
+from ..provenance.drift import (
+    Drift,
+    Meaning,
+    compare,
+    compare_environment,
+    compare_gates,
+    compare_params,
+    compare_recorded,
+)
+from ..verdict.clearance import MANIFEST
+from .record import LOCK, Record, in_order, outputs, overlap, source_deps
+from .rows import compare_rows, read_rows
+from .training import TELEMETRY, compare_weights, first_step
+
+KINDS_OF_PARAMS = {
+    "split": ("data.split_seed", "data.validation_fraction", "data.validation_path"),
+    "labels": ("labels.",),
+    "seed": ("run.seed",),
+}
+"""What params decide, by how their keys begin; all others are `params`."""
+TRAINING = "full_train"
+CODE = ("stages", "conf")
+REQUIREMENTS = "requirements.lock"
+SHOWN_MANIFEST = (str(MANIFEST), "reports/manifest")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """unknown: what could not be compared, and why."""
+
+    causes: list[Drift]
+    effects: list[Drift]
+    unknown: list[str]
+
+
+def compare_records(then: Record, now: Record) -> Comparison:
+    """Raises UserError when one of them is damaged."""
+    unknown: list[str] = []
+    try:
+        causes = list(find_causes(then, now, unknown))
+        effects = list(find_effects(then, now, unknown))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{LOCK} or {MANIFEST} of {then.name} or {now.name} is no record of this project "
+            f"({error!r})"
+        ) from None
+    return Comparison(causes, effects, unknown)
+
+
+def find_causes(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
+    """Data, split, tokenizer, labels, params, code, environment, seed."""
+    yield from compare("data", then.data_files, now.data_files, "another run")
+    yield from find_rows(then, now, unknown)
+    params = by_kind(compare_params(then.params, now.params, now.training_params))
+    yield from params["split"]
+    for part, name in (("tokenizer", "tokenizer"), ("base_model", "base model")):
+        old, new = then.manifest.get(part), now.manifest.get(part)
+        if old and new:
+            yield from compare(name, old, new, "another run")
+    yield from params["labels"]
+    yield from params["params"]
+    yield from compare_code(then, now)
+    yield from compare_environments(then, now, unknown)
+    yield from params["seed"]
+
+
+def find_effects(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
+    """Tokens, verdicts, metrics, the first step and the first tensor that differ."""
+    if then.manifest and now.manifest:
+        old, new = (record.manifest["tokens"]["files"] for record in (then, now))
+        yield from compare("tokens", old, new, "another run")
+    yield from compare_gates(then.gates, now.gates)
+    for stage in (stage for stage in in_order(then.lock) if stage in now.lock):
+        yield from compare("metric", then.metrics(stage), now.metrics(stage), "another run")
+    if TRAINING in then.lock and TRAINING in now.lock:
+        yield from find_step(then, now, unknown)
+        yield from compare_weights(then, now, unknown)
+
+
+def find_rows(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
+    """Rows, where the data or what was read of it is not the same."""
+    listed = [record.files("artifacts/dataset") for record in (then, now)]
+    if listed[0] and listed[0] == listed[1]:
+        return
+    old, new = read_rows(then), read_rows(now)
+    if old is not None and new is not None:
+        yield from compare_rows(old, new)
+    elif then.data_files != now.data_files:
+        lacking = then if old is None else now
+        unknown.append(f"rows: artifacts/dataset of {lacking.name} is not in DVC's cache")
+
+
+def by_kind(drifts: Iterable[Drift]) -> dict[str, list[Drift]]:
+    """Drifts of params by what they decide."""
+    found: dict[str, list[Drift]] = {kind: [] for kind in (*KINDS_OF_PARAMS, "params")}
+    for drift in drifts:
+        kinds = (kind for kind, keys in KINDS_OF_PARAMS.items() if drift.name.startswith(keys))
+        kind = next(kinds, "params")
+        found[kind].append(replace(drift, kind=kind))
+    return found
+
+
+def compare_code(then: Record, now: Record) -> Iterator[Drift]:
+    """Files among what the stages depend on; a changed comment or docstring means nothing.
+
+    Where the files are the same and yet other code was run, the digests of the stages differ.
+    """
+    readers: dict[str, list[str]] = {}
+    for record in (then, now):
+        for dep, stages in source_deps(record.lock).items():
+            if PurePosixPath(dep).parts[0] in CODE:
+                readers[dep] = list(dict.fromkeys([*readers.get(dep, ()), *stages]))
+    old, new = (
+        {file: md5 for dep in readers for file, md5 in record.files(dep).items()}
+        for record in (then, now)
+    )
+    drifts = list(compare("code", old, new, "another run"))
+    for drift in drifts:
+        if "__pycache__" in PurePosixPath(drift.name).parts:
+            continue
+        of = dict.fromkeys(
+            stage for dep, names in readers.items() if overlap(dep, drift.name) for stage in names
+        )
+        name = f"{drift.name} (of {', '.join(of)})"
+        is_wording = drift.name.endswith(".py") and same_code(then, now, drift.name)
+        meaning: Meaning = "nothing" if is_wording else "another run"
+        yield replace(drift, name=name, meaning=meaning)
+    if not drifts and then.manifest and now.manifest:
+        yield from compare("code", then.manifest["code"], now.manifest["code"], "another run")
+
+
+def same_code(then: Record, now: Record, path: str) -> bool:
+    """Do two Python files differ in nothing but comments and docstrings?"""
+    try:
+        old, new = ((record.read(path) or b"").decode() for record in (then, now))
+        return normalised_source(old) == normalised_source(new)
+    except (SyntaxError, ValueError):
+        return False
+
+
+def compare_environments(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
+    """What computed, what is only recorded of the machine, and what requirements.lock asks for."""
+    if then.environment and now.environment:
+        yield from compare_environment(dict(then.environment), dict(now.environment))
+    else:
+        lacking = now if then.environment else then
+        unknown.append(f"environment: {lacking.name} records none that can be read")
+    if then.manifest and now.manifest:
+        yield from compare_recorded(then.manifest["recorded"], now.manifest["recorded"])
+    yield from compare("requirement", requirements(then), requirements(now), "nothing")
+
+
+def requirements(record: Record) -> dict[str, str]:
+    """Package -> pinned version."""
+    lines = (record.read(REQUIREMENTS) or b"").decode(errors="replace").splitlines()
+    pins = (line.partition("==") for line in lines if line and not line.startswith("#"))
+    return {name: version for name, _, version in pins}
+
+
+def compare_outputs(then: Record, now: Record, stage: str) -> Iterator[Drift]:
+    """Every file that a stage wrote, bit by bit, by what dvc.lock and git hold of it.
+
+    The manifest's blocks that decide nothing (the commit, the machine) mean nothing, nor does the
+    page that shows them.
+    """
+    old, new = outputs(then.lock, stage), outputs(now.lock, stage)
+    for path in dict.fromkeys([*old, *new]):
+        if old.get(path) == new.get(path) and not then.is_committed(path):
+            continue
+        informs = path in SHOWN_MANIFEST and decisive(then.manifest) == decisive(now.manifest)
+        meaning: Meaning = "nothing" if informs else "another run"
+        before, after = then.files(path), now.files(path)
+        if not (before and after) or before == after:  # not listed here, or only recorded otherwise
+            before, after = ({path: lock[path]} if path in lock else {} for lock in (old, new))
+        yield from compare("output", before, after, meaning)
+
+
+def decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest without its blocks that only inform."""
+    return {name: block for name, block in manifest.items() if name not in ("git", "recorded")}
+
+
+def find_step(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
+    """The first step and column in which the trainings part."""
+    if then.files(TELEMETRY) == now.files(TELEMETRY):
+        return
+    old, new = then.read(TELEMETRY), now.read(TELEMETRY)
+    if old is None or new is None:
+        lacking = then if old is None else now
+        unknown.append(f"training steps: {TELEMETRY} of {lacking.name} is not to be had")
+    elif drift := first_step(old.decode(), new.decode()):
+        yield drift

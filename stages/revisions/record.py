@@ -1,0 +1,229 @@
+"""What is recorded of a run? dvc.lock, the manifest, and every file: committed, cached or on disk.
+
+A revision is read through DVC's own file system, from git and from DVC's cache or remote; nothing
+is checked out. A directory in which the pipeline has run answers the same questions.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dvc.api import DVCFileSystem
+from dvc.exceptions import DvcException
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from ..config.errors import UserError
+from ..config.load import PARAMS_FILE, flatten
+from ..provenance.git import commit_of
+from ..provenance.records import metrics_path
+from ..verdict.clearance import MANIFEST
+from ..verdict.record import GATES, verdict_path
+
+LOCK = "dvc.lock"
+Lock = Mapping[str, Mapping[str, Any]]
+"""By stage: what dvc.lock holds of it."""
+
+
+def overlap(one: str, other: str) -> bool:
+    """Is one of two paths the other, or below it?"""
+    first, second = PurePosixPath(one), PurePosixPath(other)
+    return first.is_relative_to(second) or second.is_relative_to(first)
+
+
+def outputs(lock: Lock, stage: str) -> dict[str, str]:
+    """Path -> md5 of every output of a stage."""
+    return {out["path"]: out["md5"] for out in lock.get(stage, {}).get("outs", ())}
+
+
+def in_order(lock: Lock) -> list[str]:
+    """The stages, each behind those whose outputs it reads."""
+    graph = {
+        name: [
+            other
+            for other in lock
+            if other != name
+            and any(
+                overlap(dep["path"], path)
+                for dep in stage.get("deps", ())
+                for path in outputs(lock, other)
+            )
+        ]
+        for name, stage in lock.items()
+    }
+    return list(TopologicalSorter(graph).static_order())
+
+
+def source_deps(lock: Lock) -> dict[str, list[str]]:
+    """Path of every dependency that no stage makes -> the stages that depend on it."""
+    made = [path for stage in lock for path in outputs(lock, stage)]
+    found: dict[str, list[str]] = {}
+    for name in in_order(lock):
+        for dep in lock[name].get("deps", ()):
+            if not any(overlap(dep["path"], path) for path in made):
+                found.setdefault(dep["path"], []).append(name)
+    return found
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `fs`, with the project at its root, holds of a run. name: for the reader.
+
+    commit: of a revision; directory: where it lies, if on disk.
+    """
+
+    name: str
+    fs: Any
+    commit: str | None = None
+    directory: Path | None = None
+
+    @classmethod
+    def at(cls, revision: str) -> "Record":
+        """What a revision of this project records. Raises UserError when git does not know it."""
+        commit = commit_of(revision)
+        return cls(revision, DVCFileSystem(".", rev=commit), commit)
+
+    @classmethod
+    def of_directory(cls, directory: Path, name: str) -> "Record":
+        return cls(name, DirFileSystem(str(directory), LocalFileSystem()), directory=directory)
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file; None when it is not there, or not in DVC's cache or remote."""
+        with self.open(path) as file:
+            return None if file is None else bytes(file.read())
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Any]:
+        """The file for reading; None when it is not there, or not in DVC's cache or remote."""
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(self.fs.open(path, "rb"))
+            except (OSError, DvcException):
+                file = None
+            yield file
+
+    def fetch(self, path: str, target: Path) -> bool:
+        """Copy a file or a directory to `target`; False when not all of it can be had."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.fs.get(path, str(target), recursive=self.fs.isdir(path))
+        except (OSError, DvcException):
+            return False
+        return True
+
+    def on_disk(self, path: str, scratch: Path) -> Path | None:
+        """Where the file lies, perhaps a copy below `scratch`; None when it is not to be had."""
+        if self.directory is not None:
+            return self.directory / path
+        copy = scratch / path
+        return copy if self.fetch(path, copy) else None
+
+    def json(self, path: str) -> Any:
+        """A JSON file; an empty mapping when it is not there. Raises UserError when damaged."""
+        content = self.read(path)
+        try:
+            return json.loads(content) if content is not None else {}
+        except ValueError as error:
+            raise UserError(f"{path} of {self.name} is not JSON: {error}") from None
+
+    def files(self, path: str) -> dict[str, str | None]:
+        """Name -> md5 of the file at `path`, or of all below it; None where it cannot be read."""
+        try:
+            names = sorted(self.fs.find(path)) if self.fs.isdir(path) else [path]
+        except (OSError, DvcException):
+            return {}
+        return {name: self._md5(name) for name in names if self.fs.exists(name)}
+
+    def _md5(self, path: str) -> str | None:
+        if known := self.fs.info(path).get("md5"):
+            return str(known)
+        with self.open(path) as file:
+            return None if file is None else hashlib.file_digest(file, _md5).hexdigest()
+
+    @cached_property
+    def lock(self) -> Lock:
+        """dvc.lock by stage; empty without one. Raises UserError when it is damaged."""
+        content = self.read(LOCK)
+        try:
+            tree = YAML(typ="safe", pure=True).load(content) if content is not None else {}
+            stages: Lock = tree["stages"] if tree else {}
+            in_order(stages)
+        except (YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{LOCK} of {self.name} is damaged ({reason})") from None
+        return stages
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """The manifest; empty when the run was never cleared."""
+        found = self.json(str(MANIFEST))
+        if not isinstance(found, dict):
+            raise UserError(f"{MANIFEST} of {self.name} is no record of this project")
+        return found
+
+    @cached_property
+    def gates(self) -> dict[str, Any]:
+        """The gates as the manifest has them; of a run that was refused, by their verdicts."""
+        if self.manifest:
+            return dict(self.manifest["gates"])
+        verdicts = {gate: self.json(verdict_path(gate).as_posix()) for gate in GATES}
+        return {
+            gate: {
+                "status": verdict["status"],
+                "checks": {check["id"]: check["value"] for check in verdict["checks"]},
+            }
+            for gate, verdict in verdicts.items()
+            if verdict
+        }
+
+    @cached_property
+    def data_files(self) -> Mapping[str, str]:
+        """File -> sha256 of the data; empty where neither manifest nor verdict can be read."""
+        if self.manifest:
+            return dict(self.manifest["data"]["files"])
+        return dict(self.json(verdict_path("hash_data").as_posix()).get("inputs", {}))
+
+    @cached_property
+    def environment(self) -> Mapping[str, Any]:
+        """What computed; empty where neither manifest nor verdict can be read."""
+        if self.manifest:
+            return dict(self.manifest["environment"])
+        return dict(self.json(verdict_path("gradient_probe").as_posix()).get("environment", {}))
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """Dotted key -> value with which the stages ran."""
+        used = dict(self.manifest.get("params", {}))
+        for stage in self.lock.values():
+            used |= dict(flatten(stage.get("params", {}).get(PARAMS_FILE.name, {})))
+        return used
+
+    @cached_property
+    def training_params(self) -> Sequence[str]:
+        """Keys and groups of keys that full_train reads."""
+        declared = self.lock.get("full_train", {}).get("params", {})
+        return list(declared.get(PARAMS_FILE.name, {}))
+
+    def metrics(self, stage: str) -> dict[str, Any]:
+        """Dotted name -> number of metrics/<stage>.json."""
+        return dict(flatten(self.json(metrics_path(stage).as_posix())))
+
+    def is_committed(self, path: str) -> bool:
+        """Is it in git, whatever DVC holds of it?"""
+        try:
+            return "fs_info" in self.fs.info(path)
+        except (OSError, DvcException):
+            return False
+
+
+def _md5() -> Any:
+    """DVC's hash: for content, not for security."""
+    return hashlib.md5(usedforsecurity=False)
