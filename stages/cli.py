@@ -9,6 +9,7 @@ holdshort keep DIRECTORY NAME      keep a base model where every project on this
 holdshort diagnose LOG             name the failures that the curves of a run show
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
 holdshort reproduce REV            run a revision again, and say whether its bits are the same
+holdshort explain A B              say why two revisions differ, cause before effect
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -76,6 +77,16 @@ def build_parser() -> argparse.ArgumentParser:
         "manifest and models/final)",
     )
     add_reproduce(commands)
+    explain = commands.add_parser(
+        "explain",
+        help="say why two revisions differ, cause before effect",
+        description="Compare what two revisions record: data, params, code, environment, then "
+        "verdicts, metrics, steps and weights. Exit code: 0 nothing differs, 1 something does, 2 "
+        "it could not be told.",
+    )
+    for name in ("one", "other"):
+        explain.add_argument(name, metavar="REV", help="a commit, tag or branch with dvc.lock")
+    explain.add_argument("--report", type=Path, metavar="DIR", help="write a page with all there")
     replay = commands.add_parser(
         "replay",
         help="take a training step that went wrong again, watched",
@@ -302,6 +313,13 @@ def run_reproduce(revision: str, steps: int | None, keep: bool) -> int:
     return run(revision, steps, keep)
 
 
+def run_explain(one: str, other: str, report: Path | None) -> int:
+    """Exit code: 0 nothing differs, 1 something does."""
+    from .explain import run  # torch and DVC: not for other commands
+
+    return run(one, other, report)
+
+
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
@@ -328,6 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "diagnose": lambda: run_diagnose(options),
         "verify": lambda: run_verify(options.target),
         "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
+        "explain": lambda: run_explain(options.one, options.other, options.report),
         "replay": lambda: run_replay(options.directory),
         "lab": lambda: run_lab(options.seed),
     }

@@ -18,11 +18,12 @@ from .provenance.drift import Drift, compare_environment, promise
 from .provenance.environment import compute_environment
 from .report.terminal import console
 from .revisions.comparison import TRAINING, Comparison, compare_outputs, compare_records
-from .revisions.printing import print_drifts
+from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import LOCK, Record, in_order, outputs
 from .revisions.scratch import bring_inputs, cloned, forget_results, run_here, run_stages
 from .revisions.training import TELEMETRY, first_step
 
+NAMES = ("recorded", "computed")
 FIRST_STEPS = "stages/first_steps.py"
 NEW_TELEMETRY = Path("reports/first_steps/telemetry.csv")
 
@@ -32,17 +33,8 @@ def recorded_run(revision: str) -> Record:
 
     HEAD is refused while the dvc.lock of the work tree is another.
     """
-    if not Path(".git").exists() or not Path(".dvc").is_dir():
-        raise UserError("this is not the root of a git repository with a DVC project; go there")
-    record = Record.at(revision)
+    record = Record.of_run(revision)
     here = Path(LOCK).read_bytes() if Path(LOCK).is_file() else None
-    if not record.lock:
-        remedy = (
-            f"; the {LOCK} here is not committed: `git add -A && git commit` after a run"
-            if here is not None
-            else "; run `dvc repro` and commit what it writes"
-        )
-        raise UserError(f"nothing is recorded at {revision}: it has no {LOCK}{remedy}")
     if revision in ("HEAD", "@") and here != record.read(LOCK):
         raise UserError(
             f"the {LOCK} here is not the one that HEAD records; commit the run that you mean, or "
@@ -78,7 +70,7 @@ def print_environment(record: Record) -> None:
     facts = there["device"], there["precision"], there["cpu_threads"]
     drifts = list(compare_environment(there, compute_environment(*facts)))
     console.print(f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}")
-    print_drifts(drifts)
+    print_drifts(drifts, "recorded", "here")
 
 
 def first_steps(project: Path, telemetry: str, steps: int) -> Drift | None:
@@ -107,19 +99,13 @@ def print_difference(stages: Sequence[str], outs: Sequence[Drift], found: Compar
     first, *others = stages
     also = f" (then {', '.join(others)})" if others else ""
     console.print(f"not the same bits: {first} is the first stage that differs{also}", style="red")
-    print_drifts(outs)
-    if found.causes:
-        console.print("because of:")
-        print_drifts(found.causes)
-    else:
+    print_drifts(outs, *NAMES)
+    if not found.causes:
         console.print(
             "data, params, code and environment are those of the record: something computes here "
             "that nothing pins"
         )
-    console.print("what came of it:")
-    print_drifts(found.effects)
-    for one in found.unknown:
-        console.print(f"not compared: {one}", markup=False)
+    print_comparison(found, *NAMES)
 
 
 def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None) -> bool:
@@ -139,9 +125,9 @@ def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None
     if not differing:
         return True
     found = compare_records(record, now)
-    print_difference(list(differing), next(iter(differing.values())), found)
     if step is not None:
-        print_drifts([step])
+        found.effects.append(step)
+    print_difference(list(differing), next(iter(differing.values())), found)
     return False
 
 
@@ -158,7 +144,7 @@ def run(revision: str, steps: int | None, keep: bool) -> int:
         step = None
         if steps is not None and telemetry is not None and refused is None:
             step = first_steps(project, telemetry, steps)
-        now = Record.of_directory(project, "what was computed")
+        now = Record.of_directory(project, "what was computed", record.commit)
         if refused is not None:
             console.print(f"{refused} refuses this run; what it printed says why")
         same = judge(record, now, stages, step)

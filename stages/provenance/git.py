@@ -28,6 +28,13 @@ def commit_of(revision: str) -> str:
     return found.strip()
 
 
+def committed_files(commit: str) -> dict[str, str]:
+    """Path -> git's own digest of the content, of every file of a commit."""
+    entries = (_git("ls-tree", "-r", "-z", "--full-tree", commit) or "").split("\0")
+    parts = (entry.partition("\t") for entry in entries if entry)
+    return {path: facts.split(" ")[2] for facts, _, path in parts}
+
+
 def lineage(data_pointers: Sequence[str] = ()) -> dict[str, Any]:
     """The last commit that touched what decides a run, and the dirty paths among exactly this.
 

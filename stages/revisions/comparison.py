@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Any
 
 from ..config.errors import UserError
@@ -17,8 +16,8 @@ from ..provenance.drift import (
     compare_recorded,
 )
 from ..verdict.clearance import MANIFEST
-from .record import LOCK, Record, in_order, outputs, overlap, source_deps
-from .rows import compare_rows, read_rows
+from .record import LOCK, Record, in_order, outputs, overlap, same_output, source_deps
+from .rows import DATASET, compare_rows, read_rows
 from .training import TELEMETRY, compare_weights, first_step
 
 KINDS_OF_PARAMS = {
@@ -27,6 +26,8 @@ KINDS_OF_PARAMS = {
     "seed": ("run.seed",),
 }
 """What params decide, by how their keys begin; all others are `params`."""
+Files = Mapping[str, str | None]
+
 TRAINING = "full_train"
 CODE = ("stages", "conf")
 REQUIREMENTS = "requirements.lock"
@@ -88,15 +89,14 @@ def find_effects(then: Record, now: Record, unknown: list[str]) -> Iterator[Drif
 
 def find_rows(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
     """Rows, where the data or what was read of it is not the same."""
-    listed = [record.files("artifacts/dataset") for record in (then, now)]
-    if listed[0] and listed[0] == listed[1]:
+    if same_output(then.lock, now.lock, DATASET):
         return
     old, new = read_rows(then), read_rows(now)
     if old is not None and new is not None:
         yield from compare_rows(old, new)
     elif then.data_files != now.data_files:
         lacking = then if old is None else now
-        unknown.append(f"rows: artifacts/dataset of {lacking.name} is not in DVC's cache")
+        unknown.append(f"rows: {DATASET} of {lacking.name} is not to be had")
 
 
 def by_kind(drifts: Iterable[Drift]) -> dict[str, list[Drift]]:
@@ -117,16 +117,13 @@ def compare_code(then: Record, now: Record) -> Iterator[Drift]:
     readers: dict[str, list[str]] = {}
     for record in (then, now):
         for dep, stages in source_deps(record.lock).items():
-            if PurePosixPath(dep).parts[0] in CODE:
-                readers[dep] = list(dict.fromkeys([*readers.get(dep, ()), *stages]))
+            readers[dep] = list(dict.fromkeys([*readers.get(dep, ()), *stages]))
     old, new = (
-        {file: md5 for dep in readers for file, md5 in record.files(dep).items()}
+        {file: one for file, one in record.committed.items() if file.split("/")[0] in CODE}
         for record in (then, now)
     )
     drifts = list(compare("code", old, new, "another run"))
     for drift in drifts:
-        if "__pycache__" in PurePosixPath(drift.name).parts:
-            continue
         of = dict.fromkeys(
             stage for dep, names in readers.items() if overlap(dep, drift.name) for stage in names
         )
@@ -172,14 +169,16 @@ def compare_outputs(then: Record, now: Record, stage: str) -> Iterator[Drift]:
     The manifest's blocks that decide nothing (the commit, the machine) mean nothing, nor does the
     page that shows them.
     """
-    old, new = outputs(then.lock, stage), outputs(now.lock, stage)
+    old: Files = outputs(then.lock, stage)
+    new: Files = outputs(now.lock, stage)
     for path in dict.fromkeys([*old, *new]):
-        if old.get(path) == new.get(path) and not then.is_committed(path):
+        if old.get(path) == new.get(path) and path not in then.committed:
             continue
         informs = path in SHOWN_MANIFEST and decisive(then.manifest) == decisive(now.manifest)
         meaning: Meaning = "nothing" if informs else "another run"
-        before, after = then.files(path), now.files(path)
-        if not (before and after) or before == after:  # not listed here, or only recorded otherwise
+        before: Files = then.files(path)
+        after: Files = now.files(path)
+        if not (before and after) or before == after:  # not listed, or only dvc.lock says otherwise
             before, after = ({path: lock[path]} if path in lock else {} for lock in (old, new))
         yield from compare("output", before, after, meaning)
 
@@ -191,7 +190,7 @@ def decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def find_step(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
     """The first step and column in which the trainings part."""
-    if then.files(TELEMETRY) == now.files(TELEMETRY):
+    if same_output(then.lock, now.lock, TELEMETRY):
         return
     old, new = then.read(TELEMETRY), now.read(TELEMETRY)
     if old is None or new is None:

@@ -9,13 +9,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from graphlib import TopologicalSorter
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from dvc.api import DVCFileSystem
 from dvc.exceptions import DvcException
+from dvc_data.index import DataIndexDirError
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from ruamel.yaml import YAML
@@ -23,25 +24,42 @@ from ruamel.yaml.error import YAMLError
 
 from ..config.errors import UserError
 from ..config.load import PARAMS_FILE, flatten
-from ..provenance.git import commit_of
+from ..provenance.git import commit_of, committed_files
 from ..provenance.records import metrics_path
 from ..verdict.clearance import MANIFEST
 from ..verdict.record import GATES, verdict_path
 
 LOCK = "dvc.lock"
+BLOCKS = {"code", "data", "environment", "gates", "params", "recorded", "tokenizer", "tokens"}
+"""Of a manifest: what is compared."""
+UNAVAILABLE = (OSError, DvcException, DataIndexDirError)
+"""What reading raises when a file is not there, not in DVC's cache and not to be had remotely."""
 Lock = Mapping[str, Mapping[str, Any]]
 """By stage: what dvc.lock holds of it."""
 
 
+def is_below(path: str, other: str) -> bool:
+    """Is a path the other one, or below it?"""
+    return path == other or path.startswith(f"{other}/")
+
+
 def overlap(one: str, other: str) -> bool:
     """Is one of two paths the other, or below it?"""
-    first, second = PurePosixPath(one), PurePosixPath(other)
-    return first.is_relative_to(second) or second.is_relative_to(first)
+    return is_below(one, other) or is_below(other, one)
 
 
 def outputs(lock: Lock, stage: str) -> dict[str, str]:
     """Path -> md5 of every output of a stage."""
     return {out["path"]: out["md5"] for out in lock.get(stage, {}).get("outs", ())}
+
+
+def same_output(one: Lock, other: Lock, path: str) -> bool:
+    """Do both record the same bits of the output that is, or holds, `path`?"""
+    digests = [
+        {md5 for stage in lock for out, md5 in outputs(lock, stage).items() if overlap(out, path)}
+        for lock in (one, other)
+    ]
+    return bool(digests[0]) and digests[0] == digests[1]
 
 
 def in_order(lock: Lock) -> list[str]:
@@ -77,7 +95,7 @@ def source_deps(lock: Lock) -> dict[str, list[str]]:
 class Record:
     """What `fs`, with the project at its root, holds of a run. name: for the reader.
 
-    commit: of a revision; directory: where it lies, if on disk.
+    commit: which code it is of; directory: where it lies, if on disk.
     """
 
     name: str
@@ -86,14 +104,24 @@ class Record:
     directory: Path | None = None
 
     @classmethod
-    def at(cls, revision: str) -> "Record":
-        """What a revision of this project records. Raises UserError when git does not know it."""
+    def of_run(cls, revision: str) -> Self:
+        """What a revision of this project records. Raises UserError when that is nothing."""
+        if not Path(".git").exists() or not Path(".dvc").is_dir():
+            raise UserError("this is not the root of a git repository with a DVC project; go there")
         commit = commit_of(revision)
-        return cls(revision, DVCFileSystem(".", rev=commit), commit)
+        record = cls(revision, DVCFileSystem(".", rev=commit), commit)
+        if not record.lock:
+            state = "the one here is not committed" if Path(LOCK).is_file() else "none was made yet"
+            raise UserError(
+                f"nothing is recorded at {revision}: it has no {LOCK} ({state}); commit what "
+                "`dvc repro` writes"
+            )
+        return record
 
     @classmethod
-    def of_directory(cls, directory: Path, name: str) -> "Record":
-        return cls(name, DirFileSystem(str(directory), LocalFileSystem()), directory=directory)
+    def of_directory(cls, directory: Path, name: str, commit: str | None = None) -> Self:
+        """What has been computed in a directory."""
+        return cls(name, DirFileSystem(str(directory), LocalFileSystem()), commit, directory)
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file; None when it is not there, or not in DVC's cache or remote."""
@@ -106,7 +134,7 @@ class Record:
         with ExitStack() as stack:
             try:
                 file = stack.enter_context(self.fs.open(path, "rb"))
-            except (OSError, DvcException):
+            except UNAVAILABLE:
                 file = None
             yield file
 
@@ -115,7 +143,7 @@ class Record:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.fs.get(path, str(target), recursive=self.fs.isdir(path))
-        except (OSError, DvcException):
+        except UNAVAILABLE:
             return False
         return True
 
@@ -138,24 +166,27 @@ class Record:
         """Name -> md5 of the file at `path`, or of all below it; None where it cannot be read."""
         try:
             names = sorted(self.fs.find(path)) if self.fs.isdir(path) else [path]
-        except (OSError, DvcException):
+        except UNAVAILABLE:
             return {}
         return {name: self._md5(name) for name in names if self.fs.exists(name)}
 
     def _md5(self, path: str) -> str | None:
         if known := self.fs.info(path).get("md5"):
             return str(known)
+        md5 = partial(hashlib.md5, usedforsecurity=False)  # DVC's: for content, not for security
         with self.open(path) as file:
-            return None if file is None else hashlib.file_digest(file, _md5).hexdigest()
+            return None if file is None else hashlib.file_digest(file, md5).hexdigest()
 
     @cached_property
     def lock(self) -> Lock:
         """dvc.lock by stage; empty without one. Raises UserError when it is damaged."""
         content = self.read(LOCK)
+        if content is None:
+            return {}
         try:
-            tree = YAML(typ="safe", pure=True).load(content) if content is not None else {}
-            stages: Lock = tree["stages"] if tree else {}
-            in_order(stages)
+            stages: Lock = YAML(typ="safe", pure=True).load(content).get("stages", {})
+            for stage in in_order(stages):
+                outputs(stages, stage)
         except (YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{LOCK} of {self.name} is damaged ({reason})") from None
@@ -163,9 +194,9 @@ class Record:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """The manifest; empty when the run was never cleared."""
+        """The manifest; empty when the run was never cleared. Raises UserError when it is none."""
         found = self.json(str(MANIFEST))
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or (found and not found.keys() >= BLOCKS):
             raise UserError(f"{MANIFEST} of {self.name} is no record of this project")
         return found
 
@@ -216,14 +247,7 @@ class Record:
         """Dotted name -> number of metrics/<stage>.json."""
         return dict(flatten(self.json(metrics_path(stage).as_posix())))
 
-    def is_committed(self, path: str) -> bool:
-        """Is it in git, whatever DVC holds of it?"""
-        try:
-            return "fs_info" in self.fs.info(path)
-        except (OSError, DvcException):
-            return False
-
-
-def _md5() -> Any:
-    """DVC's hash: for content, not for security."""
-    return hashlib.md5(usedforsecurity=False)
+    @cached_property
+    def committed(self) -> dict[str, str]:
+        """Path -> git's digest of every file of the commit; empty without one."""
+        return committed_files(self.commit) if self.commit else {}

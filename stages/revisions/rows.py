@@ -15,6 +15,8 @@ from ..config.errors import UserError
 from ..provenance.drift import ABSENT, MISSING, Drift
 from .record import Record
 
+DATASET = "artifacts/dataset"
+
 
 class Row(msgspec.Struct, frozen=True):
     """`id` is a digest of what the row says, `source` the file and line it came from."""
@@ -36,7 +38,7 @@ def read_rows(record: Record) -> Rows | None:
     rows: list[Row] = []
     splits: dict[str, str] = {}
     for split in SPLITS:
-        path = f"artifacts/dataset/{split}.jsonl"
+        path = f"{DATASET}/{split}.jsonl"
         with record.open(path) as lines:
             if lines is None:
                 return None

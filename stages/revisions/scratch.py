@@ -29,18 +29,19 @@ FAILED_STAGE = re.compile(r"failed to reproduce '([^']+)'.*exited with (-?\d+)")
 def cloned(record: Record, keep: bool) -> Iterator[Path]:
     """A clone with the commit of a record checked out; removed at the end unless it is to be kept.
 
-    Raises UserError when git cannot make it.
+    Also when SIGINT or SIGTERM ends this process. Raises UserError when git cannot make it.
     """
     below = Path(record.fs.repo.tmp_dir)  # ignored by git and DVC, and on the project's disk
     below.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix="reproduce-", dir=below))
-    try:
-        _git("clone", "--quiet", "--shared", "--no-checkout", ".", str(path))
-        _git("-C", str(path), "checkout", "--quiet", "--detach", str(record.commit))
-        yield path
-    finally:
-        if not keep:
-            shutil.rmtree(path, ignore_errors=True)
+    with exiting_on_sigterm():
+        try:
+            _git("clone", "--quiet", "--shared", "--no-checkout", ".", str(path))
+            _git("-C", str(path), "checkout", "--quiet", "--detach", str(record.commit))
+            yield path
+        finally:
+            if not keep:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _git(*arguments: str) -> None:
@@ -105,19 +106,16 @@ def run_stages(project: Path, stages: Sequence[str]) -> str | None:
 def run_here(project: Path, *command: str) -> tuple[int, str]:
     """Run a command in `project`; its exit code and what it printed as errors, which are shown too.
 
-    A signal to this process ends the command with all that it started.
+    What ends the wait for it ends the command with all that it started.
     """
-    with (
-        exiting_on_sigterm(),
-        subprocess.Popen(
-            command,
-            cwd=project,
-            env=_environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as running,
-    ):
+    with subprocess.Popen(
+        command,
+        cwd=project,
+        env=_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
         assert running.stderr is not None
         lines = []
         try:

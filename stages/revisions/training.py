@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from ..provenance.drift import ABSENT, MISSING, Drift
-from .record import Record
+from .record import Record, same_output
 
 TELEMETRY = "reports/full_train/telemetry.csv"
 MODEL = "models/final"
@@ -86,7 +86,12 @@ def compare_weights(then: Record, now: Record, unknown: list[str]) -> Iterator[D
 
     unknown: gets what could not be compared.
     """
+    if same_output(then.lock, now.lock, MODEL):
+        return
     old, new = then.files(MODEL), now.files(MODEL)
+    if not (old and new):
+        unknown.append(f"the tensors: {MODEL} of {(now if old else then).name} is not to be had")
+        return
     for name in sorted({*old, *new}):
         if not name.endswith(".safetensors") or old.get(name) == new.get(name):
             continue
@@ -101,7 +106,7 @@ def compare_weights(then: Record, now: Record, unknown: list[str]) -> Iterator[D
             )
             if before is None or after is None:
                 lacking = then if before is None else now
-                unknown.append(f"the tensors: {name} of {lacking.name} is not in DVC's cache")
+                unknown.append(f"the tensors: {name} of {lacking.name} is not to be had")
                 return
             if drift := first_tensor(before, after, name):
                 yield drift

@@ -32,6 +32,8 @@ ELSEWHERE = {
     "holdshort compose run=cuda train.num_processes=8": "test_ranks.py",
     "dvc commit full_train": "test_ranks.py",
     "holdshort replay": "test_replay.py",
+    "holdshort reproduce HEAD": "test_reproduce.py",
+    "holdshort explain HEAD~1 HEAD": "test_explain.py",
     "holdshort selftest --quick": "test_outcomes.py",
 }
 

@@ -1,0 +1,70 @@
+"""Why do two revisions differ? Causes first, in the order in which they act, then what came of it.
+
+Reads dvc.lock, manifests, metrics and code of both from git, and verdicts, rows, telemetry and
+weights as far as DVC's cache or remote has them. Changes nothing; DIR gets a page. Exit code: 0
+nothing differs, 1 something does, 2 it could not be told.
+
+    holdshort explain A B [--report DIR]
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .provenance.drift import Drift
+from .report.page import Section, Table, write_page
+from .report.terminal import console
+from .revisions.comparison import TRAINING, Comparison, compare_outputs, compare_records
+from .revisions.printing import print_comparison
+from .revisions.record import Record, in_order
+
+
+def differing_stages(one: Record, other: Record) -> list[str]:
+    """The stages of which some output is not the same, bit by bit, in their order."""
+    stages = dict.fromkeys([*in_order(one.lock), *in_order(other.lock)])
+    drifts = {stage: list(compare_outputs(one, other, stage)) for stage in stages}
+    return [
+        stage
+        for stage, found in drifts.items()
+        if any(drift.meaning != "nothing" for drift in found)
+    ]
+
+
+def describe(stages: Sequence[str], found: Comparison) -> str:
+    """In one sentence how far the two are from each other."""
+    if stages:
+        others = f" (then {', '.join(stages[1:])})" if stages[1:] else ""
+        return f"{stages[0]} is the first stage whose outputs differ{others}"
+    return "all outputs are the same" + (", bit by bit" if found.causes else "; nothing differs")
+
+
+def write_report(directory: Path, one: Record, other: Record, text: str, found: Comparison) -> Path:
+    """The page with all of it, however much that is."""
+
+    def table(drifts: Sequence[Drift]) -> Table:
+        rows = [(drift.kind, drift.name, drift.then, drift.now) for drift in drifts]
+        return Table(("kind", "what", one.name, other.name), rows)
+
+    directory.mkdir(parents=True, exist_ok=True)
+    sections = [
+        Section("Causes", text, table=table(found.causes)),
+        Section("Effects", table=table(found.effects)),
+        Section("Not compared", "\n".join(found.unknown) or "Nothing was left out."),
+    ]
+    return write_page("explain", __doc__, sections=sections, directory=directory)
+
+
+def run(one: str, other: str, report: Path | None) -> int:
+    """Exit code: 0 nothing differs, 1 something does."""
+    first, second = Record.of_run(one), Record.of_run(other)
+    with console.status("comparing"):
+        found = compare_records(first, second)
+        stages = differing_stages(first, second)
+    lacking = [record.name for record in (first, second) if TRAINING not in record.lock]
+    found.unknown.extend(f"training: {name} records none" for name in lacking)
+    text = describe(stages, found)
+    console.print(f"{one} -> {other}: {text}", markup=False)
+    print_comparison(found, one, other)
+    if report is not None:
+        page = write_report(report, first, second, text, found)
+        console.print(f"evidence: {page}", markup=False)
+    return int(bool(stages or found.causes or found.effects))

@@ -1,0 +1,177 @@
+"""`holdshort explain` names what made two revisions differ, cause before effect."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.config import UserError
+from stages.explain import run
+
+from ..project import Project
+from .test_reproduce import change_row, snapshot
+from .test_reruns import replace
+
+
+@pytest.fixture
+def recorded(cleared: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose last commit holds the results of a run, as the work directory."""
+    cleared.commit("Keep the results")
+    monkeypatch.chdir(cleared.path)
+    return cleared
+
+
+@pytest.mark.slow
+def test_two_runs_are_explained_from_their_data_to_their_weights(
+    recorded: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_row(recorded)
+    recorded.set_params(train__learning_rate=0.002, run__seed=7, labels__turns="last")
+    replace(recorded, "stages/training/loss.py", '"""The loss of', '"""A loss of')
+    recorded.write("stages/plugins/mine.py", "ANSWER = 42\n")
+    recorded.repro()
+    recorded.commit("Change many things")
+    before = snapshot(recorded)
+    assert run("HEAD~1", "HEAD", Path("reports/explain")) == 1
+    told = capsys.readouterr().out
+    in_order = (
+        "HEAD~1 -> HEAD: hash_data is the first stage whose outputs differ (then mask_report, ",
+        "because of:",
+        "data data/incidents.jsonl: ",
+        "rows all: 240 rows (HEAD~1) -> 240 rows: 1 changed, 0 removed, 0 added, 0 in another",
+        "row data/incidents.jsonl:17: ",
+        "labels labels.turns: all (HEAD~1) -> last (HEAD)",
+        "params train.learning_rate: 0.003 (HEAD~1) -> 0.002 (HEAD)",
+        "code stages/plugins/mine.py (of mask_report, overfit_gate, gradient_probe, manifest, full",
+        "code stages/training/loss.py (of mask_report, ",
+        "comments and docstrings only",
+        "seed run.seed: 42 (HEAD~1) -> 7 (HEAD)",
+        "what came of it:",
+        "tokens artifacts/tokens/train.arrow: ",
+        "check overfit_gate: ",
+        "metric hash_data.",
+        "metric full_train.train_loss: ",
+        "step 0, loss: ",
+        "tensor ",
+    )
+    places = [told.find(words) for words in in_order]
+    assert -1 not in places, (in_order[places.index(-1)], told)
+    assert places == sorted(places)
+    page = recorded.read("reports/explain/index.html")
+    assert "train.learning_rate" in page
+    shutil.rmtree(recorded.path / "reports/explain")
+    assert snapshot(recorded) == before
+
+
+def test_a_revision_differs_in_nothing_from_one_that_only_adds_words(
+    recorded: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.write("README.md", "A line.\n")
+    recorded.commit("Write")
+    assert run("HEAD~1", "HEAD", None) == 0
+    assert capsys.readouterr().out == (
+        "HEAD~1 -> HEAD: all outputs are the same; nothing differs\n"
+    )
+
+
+Change = Callable[[Project], None]
+
+
+def edit_manifest(change: Callable[[Any], object]) -> Change:
+    def edit(project: Project) -> None:
+        manifest = project.json("training_manifest.json")
+        change(manifest)
+        project.write("training_manifest.json", json.dumps(manifest))
+
+    return edit
+
+
+def forget_training(project: Project) -> None:
+    """As if the manifest had refused."""
+    project.write("dvc.lock", project.read("dvc.lock").partition("  manifest:\n")[0])
+    for name in ("training_manifest.json", "clearance.json", "metrics/full_train.json"):
+        (project.path / name).unlink()
+
+
+def test_a_run_that_was_refused_is_compared_as_far_as_it_went(
+    recorded: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget_training(recorded)
+    recorded.commit("Refuse")
+    assert run("HEAD~1", "HEAD", None) == 1
+    told = capsys.readouterr().out
+    assert "manifest is the first stage whose outputs differ (then full_train)" in told
+    assert "not compared: training: HEAD records none" in told
+    assert "check " not in told
+
+
+def change_records(manifest: Any) -> None:
+    manifest["environment"]["cpu_threads"] = 8
+    manifest["recorded"]["cpu_model"] = "Z80"
+    manifest["tokenizer"]["chat_template_sha256"] = "x"
+    manifest["gates"]["hash_data"]["status"] = "warn"
+
+
+def test_each_kind_of_difference_is_named(
+    recorded: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit_manifest(change_records)(recorded)
+    replace(recorded, "requirements.lock", "accelerate==", "accelerate==0")
+    replace(recorded, "stages/hash_data.py", '"""Which data', '"""What data')
+    recorded.commit("Change")
+    assert run("HEAD~1", "HEAD", None) == 1
+    told = capsys.readouterr().out
+    in_order = (
+        "because of:",
+        "tokenizer chat_template_sha256: ",
+        "code stages/hash_data.py (of hash_data, manifest)",
+        "comments and docstrings only",
+        "environment cpu_threads: 1 (HEAD~1) -> 8 (HEAD)",
+        "machine cpu_model: ",
+        "Z80 (HEAD)",
+        "requirement accelerate: 1.",
+        "what came of it:",
+        "verdict hash_data: pass (HEAD~1) -> warn (HEAD)",
+    )
+    places = [told.find(words) for words in in_order]
+    assert -1 not in places, told
+    assert places == sorted(places)
+
+
+def test_what_cannot_be_read_is_told(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(recorded.path / ".dvc/cache")
+    lock = recorded.read("dvc.lock")
+    for name in ("artifacts/dataset", "models/final", "reports/full_train"):
+        _, _, after = lock.partition(f"- path: {name}\n      hash: md5\n      md5: ")
+        lock = lock.replace(after[:32], "0" * 32)
+    recorded.write("dvc.lock", lock)
+    edit_manifest(lambda manifest: manifest["data"]["files"].update({"data/incidents.jsonl": "0"}))(
+        recorded
+    )
+    recorded.commit("Change")
+    assert run("HEAD~1", "HEAD", None) == 1
+    told = capsys.readouterr().out
+    assert "data data/incidents.jsonl: " in told
+    for words in (
+        "not compared: rows: artifacts/dataset of HEAD~1 is not to be had",
+        "not compared: training steps: reports/full_train/telemetry.csv of HEAD~1 is not to be had",
+        "not compared: the tensors: models/final of HEAD~1 is not to be had",
+    ):
+        assert words in told, told
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        (("HEAD~1", "HEAD"), "nothing is recorded at HEAD~1: it has no dvc.lock"),
+        (("HEAD", "nowhere"), "git does not know the revision 'nowhere' here"),
+    ],
+)
+def test_what_cannot_be_told_is_said_in_a_sentence(
+    recorded: Project, pair: tuple[str, str], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        run(*pair, None)
