@@ -10,11 +10,18 @@ nothing differs, 1 something does, 2 it could not be told.
 from collections.abc import Sequence
 from pathlib import Path
 
+from .config.load import PARAMS_FILE
 from .provenance.drift import Drift
 from .report.page import Section, Table, write_page
 from .report.terminal import console
-from .revisions.comparison import TRAINING, Comparison, compare_outputs, compare_records
-from .revisions.printing import print_comparison
+from .revisions.comparison import (
+    TRAINING,
+    Comparison,
+    compare_outputs,
+    compare_records,
+    params_not_run,
+)
+from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import Record, in_order
 
 
@@ -29,12 +36,12 @@ def differing_stages(one: Record, other: Record) -> list[str]:
     ]
 
 
-def describe(stages: Sequence[str], found: Comparison) -> str:
+def describe(stages: Sequence[str]) -> str:
     """In one sentence how far the two are from each other."""
     if stages:
         others = f" (then {', '.join(stages[1:])})" if stages[1:] else ""
         return f"{stages[0]} is the first stage whose outputs differ{others}"
-    return "all outputs are the same" + (", bit by bit" if found.causes else "; nothing differs")
+    return "what they record is the same, bit by bit"
 
 
 def write_report(directory: Path, one: Record, other: Record, text: str, found: Comparison) -> Path:
@@ -61,10 +68,15 @@ def run(one: str, other: str, report: Path | None) -> int:
         stages = differing_stages(first, second)
     lacking = [record.name for record in (first, second) if TRAINING not in record.lock]
     found.unknown.extend(f"training: {name} records none" for name in lacking)
-    text = describe(stages, found)
+    text = describe(stages)
     console.print(f"{one} -> {other}: {text}", markup=False)
     print_comparison(found, one, other)
+    since = {record.name: params_not_run(record) for record in (first, second)}
+    for name, drifts in since.items():
+        if drifts:
+            console.print(f"params.yaml of {name} is not what was run:", markup=False)
+            print_drifts(drifts, "recorded", str(PARAMS_FILE))
     if report is not None:
         page = write_report(report, first, second, text, found)
         console.print(f"evidence: {page}", markup=False)
-    return int(bool(stages or found.causes or found.effects))
+    return int(bool(stages or found.causes or found.effects or any(since.values())))

@@ -63,13 +63,15 @@ def refuse_short(record: Record) -> str:
 
 def print_environment(record: Record) -> None:
     """What computes here otherwise than there, and what that means for the bits."""
-    there = dict(record.environment)
+    there = record.part("environment")
     if not there:
         console.print("environment: none is recorded that can be read, so it is not compared")
         return
     facts = there["device"], there["precision"], there["cpu_threads"]
     drifts = list(compare_environment(there, compute_environment(*facts)))
-    console.print(f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}")
+    console.print(
+        f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}", markup=False
+    )
     print_drifts(drifts, "recorded", "here")
 
 
@@ -91,6 +93,7 @@ def print_same(record: Record, stages: Sequence[str], steps: int | None) -> None
         f"the same bits: {number} outputs of {len(stages)} stages{taken} are those that "
         f"{record.name} records",
         style="green",
+        markup=False,
     )
 
 
@@ -98,7 +101,8 @@ def print_difference(stages: Sequence[str], outs: Sequence[Drift], found: Compar
     """The first stage that differs and its files; why, cause before effect."""
     first, *others = stages
     also = f" (then {', '.join(others)})" if others else ""
-    console.print(f"not the same bits: {first} is the first stage that differs{also}", style="red")
+    text = f"not the same bits: {first} is the first stage that differs{also}"
+    console.print(text, style="red", markup=False)
     print_drifts(outs, *NAMES)
     if not found.causes:
         console.print(
@@ -119,7 +123,9 @@ def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None
         if any(drift.meaning != "nothing" for drift in drifts):
             differing[stage] = drifts
         for drift in drifts if stage not in differing else ():
-            console.print(f"{drift.name} differs in what only informs (commit, machine)")
+            console.print(
+                f"{drift.name} differs in what only informs (commit, machine)", markup=False
+            )
     if step is not None:
         differing.setdefault(TRAINING, [step])
     if not differing:
@@ -150,6 +156,7 @@ def run(revision: str, steps: int | None, keep: bool) -> int:
         same = judge(record, now, stages, step)
         if keep:
             console.print(f"kept in {project}", markup=False)
-    if same:
+    if same and refused is None:
         print_same(record, stages, steps)
-    return 0 if same else 1
+        return 0
+    return 1

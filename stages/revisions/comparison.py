@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config.errors import UserError
+from ..config.load import flatten
 from ..provenance.code import normalised_source
 from ..provenance.drift import (
+    MISSING,
     Drift,
     Meaning,
     compare,
@@ -43,6 +45,25 @@ class Comparison:
     unknown: list[str]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two records. unknown: gets what only one of them has."""
+
+    then: Record
+    now: Record
+    unknown: list[str]
+
+    def of(self, part: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A part of both manifests; nothing of either where one has none."""
+        old, new = self.then.part(part), self.now.part(part)
+        if old and new:
+            return old, new
+        if old or new:
+            lacking = self.now if old else self.then
+            self.unknown.append(f"{part}: {lacking.name} records none that can be read")
+        return {}, {}
+
+
 def compare_records(then: Record, now: Record) -> Comparison:
     """Raises UserError when one of them is damaged."""
     unknown: list[str] = []
@@ -59,28 +80,27 @@ def compare_records(then: Record, now: Record) -> Comparison:
 
 def find_causes(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
     """Data, split, tokenizer, labels, params, code, environment, seed."""
-    yield from compare("data", then.data_files, now.data_files, "another run")
+    pair = Pair(then, now, unknown)
+    yield from compare("data", *pair.of("data"), "another run")
     yield from find_rows(then, now, unknown)
-    params = by_kind(compare_params(then.params, now.params, now.training_params))
+    old, new = (record.params(common_stages(then, now)) for record in (then, now))
+    params = by_kind(compare_params(old, new, now.training_params))
     yield from params["split"]
-    for part, name in (("tokenizer", "tokenizer"), ("base_model", "base model")):
-        old, new = then.manifest.get(part), now.manifest.get(part)
-        if old and new:
-            yield from compare(name, old, new, "another run")
+    for block in ("tokenizer", "base_model"):
+        yield from compare(block, *pair.of(block), "another run")
     yield from params["labels"]
     yield from params["params"]
-    yield from compare_code(then, now)
-    yield from compare_environments(then, now, unknown)
+    yield from compare_code(pair)
+    yield from compare_environments(pair)
     yield from params["seed"]
 
 
 def find_effects(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
     """Tokens, verdicts, metrics, the first step and the first tensor that differ."""
-    if then.manifest and now.manifest:
-        old, new = (record.manifest["tokens"]["files"] for record in (then, now))
-        yield from compare("tokens", old, new, "another run")
-    yield from compare_gates(then.gates, now.gates)
-    for stage in (stage for stage in in_order(then.lock) if stage in now.lock):
+    pair = Pair(then, now, unknown)
+    yield from compare("tokens", *pair.of("tokens"), "another run")
+    yield from compare_gates(*pair.of("gates"))
+    for stage in common_stages(then, now):
         yield from compare("metric", then.metrics(stage), now.metrics(stage), "another run")
     if TRAINING in then.lock and TRAINING in now.lock:
         yield from find_step(then, now, unknown)
@@ -94,9 +114,14 @@ def find_rows(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
     old, new = read_rows(then), read_rows(now)
     if old is not None and new is not None:
         yield from compare_rows(old, new)
-    elif then.data_files != now.data_files:
+    elif then.part("data") != now.part("data"):
         lacking = then if old is None else now
         unknown.append(f"rows: {DATASET} of {lacking.name} is not to be had")
+
+
+def common_stages(then: Record, now: Record) -> list[str]:
+    """The stages of which both record a run, in their order."""
+    return [stage for stage in in_order(then.lock) if stage in now.lock]
 
 
 def by_kind(drifts: Iterable[Drift]) -> dict[str, list[Drift]]:
@@ -109,11 +134,19 @@ def by_kind(drifts: Iterable[Drift]) -> dict[str, list[Drift]]:
     return found
 
 
-def compare_code(then: Record, now: Record) -> Iterator[Drift]:
+def params_not_run(record: Record) -> list[Drift]:
+    """Params that were changed after the run that is recorded."""
+    used = record.params(record.lock)
+    here = dict(flatten(record.params_file))
+    return list(compare("params", used, {key: here.get(key, MISSING) for key in used}, "nothing"))
+
+
+def compare_code(pair: Pair) -> Iterator[Drift]:
     """Files among what the stages depend on; a changed comment or docstring means nothing.
 
     Where the files are the same and yet other code was run, the digests of the stages differ.
     """
+    then, now = pair.then, pair.now
     readers: dict[str, list[str]] = {}
     for record in (then, now):
         for dep, stages in source_deps(record.lock).items():
@@ -131,8 +164,8 @@ def compare_code(then: Record, now: Record) -> Iterator[Drift]:
         is_wording = drift.name.endswith(".py") and same_code(then, now, drift.name)
         meaning: Meaning = "nothing" if is_wording else "another run"
         yield replace(drift, name=name, meaning=meaning)
-    if not drifts and then.manifest and now.manifest:
-        yield from compare("code", then.manifest["code"], now.manifest["code"], "another run")
+    if not drifts:
+        yield from compare("code", *pair.of("code"), "another run")
 
 
 def same_code(then: Record, now: Record, path: str) -> bool:
@@ -144,16 +177,14 @@ def same_code(then: Record, now: Record, path: str) -> bool:
         return False
 
 
-def compare_environments(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
+def compare_environments(pair: Pair) -> Iterator[Drift]:
     """What computed, what is only recorded of the machine, and what requirements.lock asks for."""
-    if then.environment and now.environment:
-        yield from compare_environment(dict(then.environment), dict(now.environment))
-    else:
-        lacking = now if then.environment else then
-        unknown.append(f"environment: {lacking.name} records none that can be read")
-    if then.manifest and now.manifest:
-        yield from compare_recorded(then.manifest["recorded"], now.manifest["recorded"])
-    yield from compare("requirement", requirements(then), requirements(now), "nothing")
+    yield from compare_environment(*pair.of("environment"))
+    old, new = pair.of("recorded")
+    if old and new:
+        yield from compare_recorded(old, new)
+    pins = requirements(pair.then), requirements(pair.now)
+    yield from compare("requirement", *pins, "nothing")
 
 
 def requirements(record: Record) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..provenance.drift import Drift
 from ..report.terminal import console, visible
-from .comparison import Comparison
+
+if TYPE_CHECKING:  # DVC and torch: not for `holdshort verify`
+    from .comparison import Comparison
 
 WIDTH = 16
 """Characters of a digest that are shown."""
@@ -40,7 +43,7 @@ def remark(drift: Drift) -> str:
     return "; comments and docstrings only" if is_wording else ""
 
 
-def print_comparison(found: Comparison, then: str, now: str) -> None:
+def print_comparison(found: "Comparison", then: str, now: str) -> None:
     """Causes, then effects, then what could not be compared."""
     for title, drifts in (("because of:", found.causes), ("what came of it:", found.effects)):
         if drifts:

@@ -6,7 +6,7 @@ is checked out. A directory in which the pipeline has run answers the same quest
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,6 +32,12 @@ from ..verdict.record import GATES, verdict_path
 LOCK = "dvc.lock"
 BLOCKS = {"code", "data", "environment", "gates", "params", "recorded", "tokenizer", "tokens"}
 """Of a manifest: what is compared."""
+IN_VERDICTS = {
+    "data": ("hash_data", "inputs"),
+    "tokens": ("mask_report", "outputs"),
+    "environment": ("gradient_probe", "environment"),
+}
+"""Parts of a manifest that a verdict holds too: of which gate, and where in it."""
 UNAVAILABLE = (OSError, DvcException, DataIndexDirError)
 """What reading raises when a file is not there, not in DVC's cache and not to be had remotely."""
 Lock = Mapping[str, Mapping[str, Any]]
@@ -180,17 +186,27 @@ class Record:
     @cached_property
     def lock(self) -> Lock:
         """dvc.lock by stage; empty without one. Raises UserError when it is damaged."""
-        content = self.read(LOCK)
-        if content is None:
-            return {}
         try:
-            stages: Lock = YAML(typ="safe", pure=True).load(content).get("stages", {})
+            stages: Lock = self._yaml(LOCK).get("stages", {})
             for stage in in_order(stages):
                 outputs(stages, stage)
-        except (YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{LOCK} of {self.name} is damaged ({reason})") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{LOCK} of {self.name} is damaged ({error!r})") from None
         return stages
+
+    @cached_property
+    def params_file(self) -> Mapping[str, Any]:
+        """params.yaml as it lies there, whatever was run. Raises UserError when it is damaged."""
+        content = self._yaml(PARAMS_FILE.name)
+        return content if isinstance(content, dict) else {}
+
+    def _yaml(self, path: str) -> Any:
+        content = self.read(path)
+        try:
+            return YAML(typ="safe", pure=True).load(content) if content is not None else {}
+        except (YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path} of {self.name} is damaged ({reason})") from None
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
@@ -200,42 +216,31 @@ class Record:
             raise UserError(f"{MANIFEST} of {self.name} is no record of this project")
         return found
 
-    @cached_property
-    def gates(self) -> dict[str, Any]:
-        """The gates as the manifest has them; of a run that was refused, by their verdicts."""
+    def part(self, name: str) -> dict[str, Any]:
+        """A part of the manifest; of a run that was refused, what its verdicts have of it."""
         if self.manifest:
-            return dict(self.manifest["gates"])
-        verdicts = {gate: self.json(verdict_path(gate).as_posix()) for gate in GATES}
-        return {
-            gate: {
-                "status": verdict["status"],
-                "checks": {check["id"]: check["value"] for check in verdict["checks"]},
+            block = self.manifest.get(name, {})
+            return dict(block["files"] if name in ("data", "tokens") else block)
+        if name == "gates":
+            verdicts = {gate: self._verdict(gate) for gate in GATES}
+            return {
+                gate: {
+                    "status": verdict["status"],
+                    "checks": {check["id"]: check["value"] for check in verdict["checks"]},
+                }
+                for gate, verdict in verdicts.items()
+                if verdict
             }
-            for gate, verdict in verdicts.items()
-            if verdict
-        }
+        gate, key = IN_VERDICTS.get(name, ("", ""))
+        return dict(self._verdict(gate).get(key, {})) if gate else {}
 
-    @cached_property
-    def data_files(self) -> Mapping[str, str]:
-        """File -> sha256 of the data; empty where neither manifest nor verdict can be read."""
-        if self.manifest:
-            return dict(self.manifest["data"]["files"])
-        return dict(self.json(verdict_path("hash_data").as_posix()).get("inputs", {}))
+    def _verdict(self, gate: str) -> Any:
+        return self.json(verdict_path(gate).as_posix())
 
-    @cached_property
-    def environment(self) -> Mapping[str, Any]:
-        """What computed; empty where neither manifest nor verdict can be read."""
-        if self.manifest:
-            return dict(self.manifest["environment"])
-        return dict(self.json(verdict_path("gradient_probe").as_posix()).get("environment", {}))
-
-    @cached_property
-    def params(self) -> dict[str, Any]:
-        """Dotted key -> value with which the stages ran."""
-        used = dict(self.manifest.get("params", {}))
-        for stage in self.lock.values():
-            used |= dict(flatten(stage.get("params", {}).get(PARAMS_FILE.name, {})))
-        return used
+    def params(self, stages: Iterable[str]) -> dict[str, Any]:
+        """Dotted key -> value with which stages ran."""
+        read = (self.lock[stage].get("params", {}).get(PARAMS_FILE.name, {}) for stage in stages)
+        return {key: value for tree in read for key, value in flatten(tree)}
 
     @cached_property
     def training_params(self) -> Sequence[str]:

@@ -72,9 +72,21 @@ def test_a_revision_differs_in_nothing_from_one_that_only_adds_words(
     recorded.write("README.md", "A line.\n")
     recorded.commit("Write")
     assert run("HEAD~1", "HEAD", None) == 0
-    assert capsys.readouterr().out == (
-        "HEAD~1 -> HEAD: all outputs are the same; nothing differs\n"
-    )
+    told = capsys.readouterr().out
+    assert told == "HEAD~1 -> HEAD: what they record is the same, bit by bit\n"
+
+
+def test_params_that_were_not_run_are_named(
+    recorded: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.set_params(run__seed=43)
+    recorded.commit("Change the seed, and do not run it")
+    assert run("HEAD~1", "HEAD", None) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "HEAD~1 -> HEAD: what they record is the same, bit by bit",
+        "params.yaml of HEAD is not what was run:",
+        "  params run.seed: 42 (recorded) -> 43 (params.yaml)",
+    ]
 
 
 Change = Callable[[Project], None]
@@ -105,7 +117,8 @@ def test_a_run_that_was_refused_is_compared_as_far_as_it_went(
     told = capsys.readouterr().out
     assert "manifest is the first stage whose outputs differ (then full_train)" in told
     assert "not compared: training: HEAD records none" in told
-    assert "check " not in told
+    assert "not compared: code: HEAD records none that can be read" in told
+    assert "(missing)" not in told
 
 
 def change_records(manifest: Any) -> None:

@@ -32,7 +32,8 @@ def test_stages_stand_behind_those_whose_outputs_they_read() -> None:
 
 def test_a_directory_without_a_run_records_nothing(tmp_path: Path) -> None:
     record = Record.of_directory(tmp_path, "here")
-    assert (record.lock, record.manifest, record.params, record.data_files) == ({}, {}, {}, {})
+    assert (record.lock, record.manifest, record.params([])) == ({}, {}, {})
+    assert [record.part(name) for name in ("data", "gates", "code", "environment")] == [{}] * 4
     assert (record.read("a"), record.files("a"), record.metrics("a")) == (None, {}, {})
 
 
