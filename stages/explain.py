@@ -7,7 +7,7 @@ nothing differs, 1 something does, 2 it could not be told.
     holdshort explain A B [--report DIR]
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .config.load import PARAMS_FILE
@@ -23,6 +23,8 @@ from .revisions.comparison import (
 )
 from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import Record, in_order
+
+SINCE = ("recorded", str(PARAMS_FILE))
 
 
 def differing_stages(one: Record, other: Record) -> list[str]:
@@ -44,18 +46,29 @@ def describe(stages: Sequence[str]) -> str:
     return "what they record is the same, bit by bit"
 
 
-def write_report(directory: Path, one: Record, other: Record, text: str, found: Comparison) -> Path:
+def write_report(
+    directory: Path,
+    names: tuple[str, str],
+    text: str,
+    found: Comparison,
+    since: Mapping[str, Sequence[Drift]],
+) -> Path:
     """The page with all of it, however much that is."""
 
-    def table(drifts: Sequence[Drift]) -> Table:
+    def section(title: str, text: str, drifts: Sequence[Drift], names: tuple[str, str]) -> Section:
         rows = [(drift.kind, drift.name, drift.then, drift.now) for drift in drifts]
-        return Table(("kind", "what", one.name, other.name), rows)
+        return Section(title, text, table=Table(("kind", "what", *names), rows))
 
     directory.mkdir(parents=True, exist_ok=True)
     sections = [
-        Section("Causes", text, table=table(found.causes)),
-        Section("Effects", table=table(found.effects)),
-        Section("Not compared", "\n".join(found.unknown) or "Nothing was left out."),
+        section("Causes", text, found.causes, names),
+        section("Effects", "", found.effects, names),
+        *(
+            section(f"params.yaml of {name} is not what was run", "", drifts, SINCE)
+            for name, drifts in since.items()
+            if drifts
+        ),
+        Section("Not compared", "; ".join(found.unknown) or "Nothing was left out."),
     ]
     return write_page("explain", __doc__, sections=sections, directory=directory)
 
@@ -75,8 +88,8 @@ def run(one: str, other: str, report: Path | None) -> int:
     for name, drifts in since.items():
         if drifts:
             console.print(f"params.yaml of {name} is not what was run:", markup=False)
-            print_drifts(drifts, "recorded", str(PARAMS_FILE))
+            print_drifts(drifts, *SINCE)
     if report is not None:
-        page = write_report(report, first, second, text, found)
+        page = write_report(report, (one, other), text, found, since)
         console.print(f"evidence: {page}", markup=False)
     return int(bool(stages or found.causes or found.effects or any(since.values())))

@@ -147,20 +147,21 @@ def compare_code(pair: Pair) -> Iterator[Drift]:
     Where the files are the same and yet other code was run, the digests of the stages differ.
     """
     then, now = pair.then, pair.now
-    readers: dict[str, list[str]] = {}
-    for record in (then, now):
-        for dep, stages in source_deps(record.lock).items():
-            readers[dep] = list(dict.fromkeys([*readers.get(dep, ()), *stages]))
+    readers = {
+        (stage, dep)
+        for record in (then, now)
+        for dep, stages in source_deps(record.lock).items()
+        for stage in stages
+    }
+    order = dict.fromkeys([*in_order(then.lock), *in_order(now.lock)])
     old, new = (
         {file: one for file, one in record.committed.items() if file.split("/")[0] in CODE}
         for record in (then, now)
     )
     drifts = list(compare("code", old, new, "another run"))
     for drift in drifts:
-        of = dict.fromkeys(
-            stage for dep, names in readers.items() if overlap(dep, drift.name) for stage in names
-        )
-        name = f"{drift.name} (of {', '.join(of)})"
+        of = {stage for stage, dep in readers if overlap(dep, drift.name)}
+        name = f"{drift.name} (of {', '.join(stage for stage in order if stage in of)})"
         is_wording = drift.name.endswith(".py") and same_code(then, now, drift.name)
         meaning: Meaning = "nothing" if is_wording else "another run"
         yield replace(drift, name=name, meaning=meaning)

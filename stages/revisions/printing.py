@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # DVC and torch: not for `holdshort verify`
 
 WIDTH = 16
 """Characters of a digest that are shown."""
-SHOWN = 10
+SHOWN = 20
 """Drifts of a kind that are shown; the others are counted."""
 
 

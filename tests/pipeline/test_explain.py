@@ -52,7 +52,7 @@ def test_two_runs_are_explained_from_their_data_to_their_weights(
         "what came of it:",
         "tokens artifacts/tokens/train.arrow: ",
         "check overfit_gate: ",
-        "metric hash_data.",
+        "metric mask_report.supervised_tokens: ",
         "metric full_train.train_loss: ",
         "step 0, loss: ",
         "tensor ",
@@ -81,12 +81,14 @@ def test_params_that_were_not_run_are_named(
 ) -> None:
     recorded.set_params(run__seed=43)
     recorded.commit("Change the seed, and do not run it")
-    assert run("HEAD~1", "HEAD", None) == 1
+    assert run("HEAD~1", "HEAD", Path("reports/explain")) == 1
     assert capsys.readouterr().out.splitlines() == [
         "HEAD~1 -> HEAD: what they record is the same, bit by bit",
         "params.yaml of HEAD is not what was run:",
         "  params run.seed: 42 (recorded) -> 43 (params.yaml)",
+        "evidence: reports/explain/index.html",
     ]
+    assert "params.yaml of HEAD is not what was run" in recorded.read("reports/explain/index.html")
 
 
 Change = Callable[[Project], None]

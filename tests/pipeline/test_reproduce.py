@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stages.config import UserError
-from stages.reproduce import run
+from stages.reproduce import print_environment, run
 from stages.revisions.record import Record
 from stages.revisions.scratch import bring_inputs, cloned, forget_results
 
@@ -201,6 +201,20 @@ def test_a_signal_ends_what_it_started_and_leaves_nothing(recorded: Project) -> 
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=60) == 143
     assert copies(recorded) == []
+
+
+def test_another_environment_is_named_before_anything_is_computed(
+    recorded: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = recorded.json("training_manifest.json")
+    manifest["environment"]["cpu_capability"] = "AVX9"
+    recorded.write("training_manifest.json", json.dumps(manifest))
+    recorded.commit("Come from another machine")
+    monkeypatch.chdir(recorded.path)
+    print_environment(Record.of_run("HEAD"))
+    told = capsys.readouterr().out
+    assert "differs; statistically equal results are expected, not the same bits" in told
+    assert "environment cpu_capability: AVX9 (recorded) -> " in told
 
 
 def forget_data(project: Project) -> None:
