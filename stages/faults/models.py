@@ -17,6 +17,7 @@ from torch.nn.functional import dropout, pad
 from ..config.schema import Checkpointing, HubModel, Params, TinyLoRAModel
 from ..models.build import is_pretrained
 from ..probes.observe import RECTIFYING
+from ..probes.outputs import with_logits
 from ..training.setup import Parts
 from .fault import (
     Applies,
@@ -73,7 +74,7 @@ def _hidden(operation: Operation, block: int = 0) -> Breaks:
         if isinstance(output, torch.Tensor):
             return operation(output)
         if hasattr(output, "logits"):
-            return _with_logits(output, operation(output.logits))
+            return with_logits(output, operation(output.logits))
         return (operation(output[0]), *output[1:])
 
     def breaks(model: nn.Module) -> None:
@@ -81,13 +82,6 @@ def _hidden(operation: Operation, block: int = 0) -> Breaks:
         (found[block] if found else model).register_forward_hook(hook)
 
     return breaks
-
-
-def _with_logits(output: Any, logits: torch.Tensor) -> Any:
-    if hasattr(output, "_replace"):
-        return output._replace(logits=logits)
-    output.logits = logits
-    return output
 
 
 def _positions(change: Operation) -> Breaks:

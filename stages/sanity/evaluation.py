@@ -13,18 +13,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from .outputs import OutputKind, find_site, output_kind, replaced_logits
 from .subject import (
     IGNORE_INDEX,
     Batch,
     EvalFunction,
     Subject,
     Task,
+    first_tensor,
     join,
     labels_of,
+    moved_labels,
     size_of,
     take_rows,
 )
-from .targets import find_site, output_kind, replaced_logits
 
 SURE = 20.0
 """Logit of the class that a perfect model is sure of."""
@@ -145,9 +147,9 @@ def _noting(found: Evaluation, model: nn.Module) -> Callable[..., None]:
         found.calls += 1
         found.training |= module.training
         found.gradient |= torch.is_grad_enabled()
-        tensors = [v for v in (*given, *named.values()) if isinstance(v, torch.Tensor)]
-        if tensors:
-            found.given.append(tensors[0].detach().clone())
+        first = first_tensor(given, named)
+        if first is not None:
+            found.given.append(first.detach().clone())
 
     return hook
 
@@ -223,7 +225,7 @@ def make_answers(
     labels: torch.Tensor,
     task: Task,
     num_classes: int | None,
-    kind: str,
+    kind: OutputKind,
     shift: int,
     right: bool,
 ) -> torch.Tensor | None:
@@ -240,8 +242,7 @@ def make_answers(
         return sure * 0.998 + 0.001 if kind == "probabilities" else (2 * sure - 1) * SURE
     target = labels
     if shift > 0 and labels.ndim == 2:
-        target = torch.full_like(labels, IGNORE_INDEX)
-        target[:, :-shift] = labels[:, shift:]
+        target = moved_labels(labels, shift)
     if logits.shape[:-1] == target.shape:
         k_axis = logits.ndim - 1
     elif logits.ndim == target.ndim + 1 and (logits.shape[0], *logits.shape[2:]) == target.shape:

@@ -55,7 +55,8 @@ from .subject import (
     side_by_side,
     size_of,
 )
-from .targets import TargetProbe, run_target_probe
+from .targets.measure import run_target_probe
+from .targets.probe import TargetProbe
 
 MOST_BATCHES, MOST_ROWS = 128, 4096
 OBSERVED_STEPS = 12

@@ -13,17 +13,13 @@ from .memorising import Memorised
 from .running import Run
 from .settings import NEVER_LEARNED, Coverage, Initial, Lint
 from .subject import Task
-from .targets import HEALTHY_KINDS, TargetProbe
+from .targets.losses import HEALTHY_KINDS, SOFTMAX_KINDS
+from .targets.probe import TargetProbe
 
 Values = dict[str, Measured]
 
 KEPT = 0.9
 """Share of the norm of all gradients of a step that must be there when the optimizer is called."""
-SOFTMAX_KINDS = (
-    "softmax before cross-entropy",
-    "sigmoid before cross-entropy",
-    "sigmoid before binary cross-entropy",
-)
 
 
 def names(found: Sequence[str], of: int | None = None, note: str = "") -> Measured:

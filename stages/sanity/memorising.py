@@ -13,17 +13,17 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
+from ..probes.outputs import logits_of
+from .outputs import output_kind
 from .subject import (
-    IGNORE_INDEX,
     Batch,
     Subject,
     Task,
     labels_of,
-    logits_of,
+    moved_labels,
     side_by_side,
     with_input,
 )
-from .targets import output_kind
 from .watching import applied_rates
 
 LEARNED = 0.2
@@ -153,9 +153,7 @@ def reference_loss(
         return None
     target = side.labels
     if shift > 0 and labels.ndim == 2:
-        moved = torch.full_like(labels, IGNORE_INDEX)
-        moved[:, :-shift] = labels[:, shift:]
-        target = moved.reshape(-1)
+        target = moved_labels(labels, shift).reshape(-1)
     known = (target >= 0) & (target < side.logits.shape[1])
     if not bool(known.any()):
         return None

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ..probes.outputs import logits_of
+
 IGNORE_INDEX = -100
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 NOT_INPUT = ("attention_mask", "token_type_ids", "position_ids")
@@ -32,13 +34,11 @@ class Logits:
     """Logits and labels side by side: logits [P, K] (K is 1 for one number a position), labels [P].
 
     rows: int64 [P], the row of the batch that each position belongs to.
-    restore: a tensor [P, K] in the form in which the model returns it.
     """
 
     logits: torch.Tensor
     labels: torch.Tensor
     rows: torch.Tensor
-    restore: Callable[[torch.Tensor], torch.Tensor]
 
 
 class Subject:
@@ -150,6 +150,12 @@ def with_input(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> 
     return type(batch)([change(v) if i == at else v for i, v in enumerate(batch)])
 
 
+def first_tensor(arguments: Iterable[Any], named: Mapping[str, Any]) -> torch.Tensor | None:
+    """The first tensor that a call of a model was given."""
+    every = (*arguments, *named.values())
+    return next((one for one in every if isinstance(one, torch.Tensor)), None)
+
+
 def size_of(batch: Batch) -> int:
     given = input_of(batch)
     return 0 if given is None or given.ndim == 0 else len(given)
@@ -172,36 +178,6 @@ def join(batches: list[Batch]) -> Batch | None:
         return None
 
 
-def logits_of(outputs: Any) -> torch.Tensor:
-    """Of what a model returns, the logits. Raises ValueError when there is no tensor."""
-    if isinstance(outputs, torch.Tensor):
-        return outputs
-    if isinstance(outputs, Mapping) and isinstance(outputs.get("logits"), torch.Tensor):
-        named: torch.Tensor = outputs["logits"]
-        return named
-    if isinstance(getattr(outputs, "logits", None), torch.Tensor):
-        return outputs.logits  # type: ignore[no-any-return]
-    if isinstance(outputs, tuple | list):
-        for one in outputs:
-            if isinstance(one, torch.Tensor) and one.ndim:
-                return one
-    raise ValueError("the model returns no logits that could be found")
-
-
-def with_logits(outputs: Any, logits: torch.Tensor) -> Any:
-    """What a model returns, with other logits."""
-    if isinstance(outputs, torch.Tensor):
-        return logits
-    if isinstance(outputs, Mapping):
-        outputs["logits"] = logits  # type: ignore[index]
-        return outputs
-    if hasattr(outputs, "logits"):
-        outputs.logits = logits
-        return outputs
-    at = next(i for i, one in enumerate(outputs) if isinstance(one, torch.Tensor) and one.ndim)
-    return type(outputs)([logits if i == at else one for i, one in enumerate(outputs)])
-
-
 def side_by_side(
     logits: torch.Tensor, labels: torch.Tensor, task: Task, num_classes: int | None
 ) -> Logits | None:
@@ -211,9 +187,7 @@ def side_by_side(
         if logits.numel() != labels.numel():
             return None
         rows = torch.arange(size).repeat_interleave(labels.numel() // max(size, 1))
-        return Logits(
-            logits.reshape(-1, 1), labels.reshape(-1), rows, lambda flat: flat.reshape(shape)
-        )
+        return Logits(logits.reshape(-1, 1), labels.reshape(-1), rows)
     positions = labels.numel()
     rows = torch.arange(size).repeat_interleave(positions // max(size, 1))
     if logits.shape[:-1] == labels.shape or (
@@ -226,20 +200,9 @@ def side_by_side(
         return None
     if k_last and logits.ndim == 3 and shape[1] == shape[2] and num_classes is None:
         return None  # which of the two is the class axis?
-    if k_last:
-        return Logits(
-            logits.reshape(-1, shape[-1]),
-            labels.reshape(-1),
-            rows,
-            lambda flat: flat.reshape(shape),
-        )
-    moved = logits.movedim(1, -1)
-    return Logits(
-        moved.reshape(-1, shape[1]),
-        labels.reshape(-1),
-        rows,
-        lambda flat: flat.reshape(moved.shape).movedim(-1, 1),
-    )
+    if not k_last:
+        logits = logits.movedim(1, -1)
+    return Logits(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), rows)
 
 
 def same_share(input_ids: torch.Tensor, labels: torch.Tensor, shift: int) -> float:
@@ -249,6 +212,18 @@ def same_share(input_ids: torch.Tensor, labels: torch.Tensor, shift: int) -> flo
     here = labels[:, max(-shift, 0) : steps - max(shift, 0)]
     known = here != IGNORE_INDEX
     return float((ahead == here)[known].float().mean()) if bool(known.any()) else 0.0
+
+
+def moved_labels(labels: torch.Tensor, shift: int) -> torch.Tensor:
+    """Labels [B, T], each `shift` positions earlier than it was; -100 where none comes."""
+    if shift == 0:
+        return labels
+    moved = torch.full_like(labels, IGNORE_INDEX)
+    if shift > 0:
+        moved[:, :-shift] = labels[:, shift:]
+    else:
+        moved[:, -shift:] = labels[:, :shift]
+    return moved
 
 
 def is_integer(tensor: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .subject import logits_of
+from ..probes.outputs import logits_of
 
 
 @dataclass(frozen=True)

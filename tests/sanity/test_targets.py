@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from stages.sanity.subject import Subject, Task
-from stages.sanity.targets import TargetProbe, run_target_probe
+from stages.sanity.targets.measure import run_target_probe
+from stages.sanity.targets.probe import TargetProbe
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 
