@@ -24,7 +24,6 @@ class Rows:
 
     digests: list[str]
     labels: list[Any]
-    batch_sizes: list[int]
 
 
 @dataclass
@@ -58,7 +57,6 @@ def collect_rows(batches: list[Batch]) -> Rows:
     """Digest every row; a whole batch that comes again (a loader that cycles) is left out."""
     digests: list[str] = []
     labels: list[Any] = []
-    sizes: list[int] = []
     known: set[str] = set()
     for batch in batches:
         given, targets = input_of(batch), labels_of(batch)
@@ -70,13 +68,12 @@ def collect_rows(batches: list[Batch]) -> Rows:
             continue
         known.add(whole)
         digests += own
-        sizes.append(len(own))
         if targets is not None and targets.ndim == 1 and len(targets) == len(own):
             labels += targets.detach().cpu().tolist()
         else:
             rows = [None] * len(own) if targets is None else targets.detach().cpu()
             labels += [None if row is None else _digest(row) for row in rows]
-    return Rows(digests, labels, sizes)
+    return Rows(digests, labels)
 
 
 def _digest(row: torch.Tensor) -> str:

@@ -40,24 +40,20 @@ class Evaluation:
     training mode; changed: what else than the mode is changed, None for nothing;
     batches_read of batches: how much of the loader; calls: of the model; whole: the metric over
     the same rows in one batch; perfect, wrong: with outputs that are always right, always wrong;
-    perturbed: with other weights; given: what the model was given.
+    given: what the model was given.
     """
 
     value: float = math.nan
     again: float = math.nan
     error: str | None = None
     training: bool = False
-    gradient: bool = False
     changed: str | None = None
-    left_training: bool = True
     batches_read: int = 0
     batches: int | None = None
     calls: int = 0
-    uneven: bool = False
     whole: float | None = None
     perfect: float | None = None
     wrong: float | None = None
-    perturbed: float | None = None
     given: list[torch.Tensor] = field(default_factory=list)
 
 
@@ -97,8 +93,6 @@ def evaluate(
     model = subject.model
     batches = list(loader)
     found.batches = len(batches)
-    sizes = {size_of(batch) for batch in batches}
-    found.uneven = len(sizes) > 1
     with undone():
         model.train()
         before = fingerprint()
@@ -112,30 +106,18 @@ def evaluate(
         found.batches_read = counting.read
         if found.calls and fingerprint() != before:
             found.changed = _what_changed(subject)
-        found.left_training = model.training
     with undone():
         model.train()
         torch.manual_seed(2)
         found.again = float(eval_fn(model, loader))
     if not found.batches_read or not found.calls:
         return found
-    if found.uneven or _targets_uneven(batches):
+    if len({size_of(batch) for batch in batches}) > 1 or _targets_uneven(batches):
         whole = join(batches)
         if whole is not None:
             with undone(), suppress(Exception):
                 torch.manual_seed(1)
                 found.whole = float(eval_fn(model, [whole]))
-    with undone(), torch.no_grad():
-        generator = torch.Generator().manual_seed(0)
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                noise = torch.randn(parameter.shape, generator=generator).to(parameter)
-                parameter.add_(
-                    noise * (parameter.std() if parameter.numel() > 1 else 1) + noise * 0.1
-                )
-        with suppress(Exception):
-            torch.manual_seed(1)
-            found.perturbed = float(eval_fn(model, loader))
     _evaluate_answers(found, subject, eval_fn, loader, batches, task, num_classes, undone, shift)
     return found
 
@@ -146,7 +128,6 @@ def _noting(found: Evaluation, model: nn.Module) -> Callable[..., None]:
             return  # a copy brings the hooks of the original along
         found.calls += 1
         found.training |= module.training
-        found.gradient |= torch.is_grad_enabled()
         first = first_tensor(given, named)
         if first is not None:
             found.given.append(first.detach().clone())

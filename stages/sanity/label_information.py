@@ -15,7 +15,7 @@ FEATURES = 256
 """Most features of a row; wider inputs are projected at random."""
 ROWS = 1500
 FOLDS = 4
-RIDGE = (1.0, 100.0)
+RIDGE = 1.0
 NEIGHBOURS = 15
 AGREE = 12
 
@@ -158,7 +158,7 @@ def _ridge(x: torch.Tensor, y: torch.Tensor, test: torch.Tensor, classes: bool) 
     design = torch.cat([x, one], 1)
     kinds = torch.unique(y) if classes else None
     target = (y[:, None] == kinds[None]).double() if kinds is not None else y[:, None]
-    gram = design.T @ design + RIDGE[0] * len(x) ** 0.5 * torch.eye(design.shape[1]).double()
+    gram = design.T @ design + RIDGE * len(x) ** 0.5 * torch.eye(design.shape[1]).double()
     weights = torch.linalg.solve(gram, design.T @ target)
     scores = torch.cat([test, torch.ones(len(test), 1, dtype=torch.float64)], 1) @ weights
     predicted: torch.Tensor = scores[:, 0] if kinds is None else kinds[scores.argmax(1)].double()

@@ -47,7 +47,6 @@ class Memorised:
     steps: int = 0
     rate: float | None = None
     floor: float = 0.0
-    error: str | None = None
 
     @property
     def final(self) -> float:

@@ -171,7 +171,6 @@ class Lint:
     eps: list[str] = field(default_factory=list)
     weight_decay: list[str] = field(default_factory=list)
     momentum: list[str] = field(default_factory=list)
-    zero_rates: list[str] = field(default_factory=list)
     maximize: bool = False
     dropout: list[str] = field(default_factory=list)
     batch_norm: list[str] = field(default_factory=list)

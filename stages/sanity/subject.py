@@ -62,7 +62,7 @@ class Subject:
             if self.loss_fn is None:
                 return self.model(**batch)
             return self.model(**{k: v for k, v in batch.items() if k not in LABEL_KEYS})
-        return self.model(*inputs_of(batch))
+        return self.model(*batch[:-1])
 
     def loss(self, outputs: Any, batch: Batch) -> torch.Tensor:
         """The user's loss of outputs; raises ValueError where a model computes it and did not."""
@@ -122,10 +122,6 @@ def with_labels(batch: Batch, labels: torch.Tensor) -> Batch:
         key = next(key for key in LABEL_KEYS if batch.get(key) is not None)
         return {**batch, key: labels}
     return type(batch)([*batch[:-1], labels])
-
-
-def inputs_of(batch: Batch) -> list[Any]:
-    return list(batch[:-1])
 
 
 def input_of(batch: Batch) -> torch.Tensor | None:
