@@ -42,6 +42,10 @@ class Dependency:
     order: bool | None = None
     linear: float | None = None
 
+    @property
+    def ignores_input(self) -> bool:
+        return self.repeatable and self.own_input is False
+
 
 def measure_dependency(subject: Subject, batch: Batch, causal: bool) -> Dependency:
     """Forward passes in evaluation mode; the caller restores the mode and the generators."""

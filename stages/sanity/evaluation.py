@@ -56,6 +56,11 @@ class Evaluation:
     wrong: float | None = None
     given: list[torch.Tensor] = field(default_factory=list)
 
+    @property
+    def runs_model(self) -> bool:
+        """Does it read the loader and call the model that it is given?"""
+        return self.batches_read > 0 and self.calls > 0
+
 
 class CountingLoader:
     """A loader that counts the batches that are taken from it; else it is the one it wraps."""
@@ -110,7 +115,7 @@ def evaluate(
         model.train()
         torch.manual_seed(2)
         found.again = float(eval_fn(model, loader))
-    if not found.batches_read or not found.calls:
+    if not found.runs_model:
         return found
     if len({size_of(batch) for batch in batches}) > 1 or _targets_uneven(batches):
         whole = join(batches)

@@ -50,6 +50,12 @@ class Run:
     gains: list[str] = field(default_factory=list)
     matrices: set[str] = field(default_factory=set)
 
+    @property
+    def period(self) -> int:
+        """Calls of the training step for one of the optimizer."""
+        called = sum(bool(record.optimizers) for record in self.records)
+        return round(len(self.records) / called) if called else 1
+
 
 def run_steps(subject: Subject, batches: Sequence[Batch], optimizer: Optimizer, steps: int) -> Run:
     """Take steps on the batches in turn. The caller puts everything back."""
