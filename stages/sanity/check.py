@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from ..config.errors import UserError
 from ..training.determinism import seed_everything
 from ..verdict.judging import judge_all
-from ..verdict.rules.sanity import RULES
 from .examination.course import examine
 from .examination.scene import Given, set_scene
 from .limits import LIMITS
 from .report import SanityReport
+from .rules.book import RULES
 from .state import World
 from .subject import EvalFunction, LossFunction, Subject, TrainStep
 
