@@ -115,35 +115,33 @@ def information(table: Table) -> Information:
             predicted[test] = predict(
                 table.features[train], table.labels[train], table.features[test], table.classes
             )
-        found.append(_score(predicted, table))
+        found.append(score(predicted, table.labels, table.classes))
     return max(found, key=lambda one: one.sigmas)
 
 
 def transfer(train: Table, held_out: Table) -> Information:
     """How well the held-out labels follow from what the training rows teach."""
-    found = [
-        _score(predict(train.features, train.labels, held_out.features, train.classes), held_out)
+    told = [
+        predict(train.features, train.labels, held_out.features, train.classes)
         for predict in PREDICTORS
     ]
+    found = [score(predicted, held_out.labels, train.classes) for predicted in told]
     return max(found, key=lambda one: one.sigmas)
 
 
-def _score(predicted: torch.Tensor, table: Table) -> Information:
+def score(predicted: torch.Tensor, labels: torch.Tensor, classes: bool) -> Information:
+    """Accuracy against that of guessing, or correlation. Both [n], float64; labels as in Table."""
     n = len(predicted)
-    if table.classes:
-        right = float((predicted.long() == table.labels).double().mean())
-        kinds = torch.unique(torch.cat([predicted.long(), table.labels]))
-        chance = float(
-            sum(
-                (predicted.long() == c).double().mean() * (table.labels == c).double().mean()
-                for c in kinds
-            )
-        )
+    if classes:
+        kind = predicted.long()
+        right = float((kind == labels).double().mean())
+        kinds = torch.unique(torch.cat([kind, labels]))
+        shares = ((kind == c).double().mean() * (labels == c).double().mean() for c in kinds)
+        chance = float(sum(shares))
         error = max((chance * (1 - chance) / n) ** 0.5, 1e-9)
         return Information(right, chance, (right - chance) / error, n)
-    a, b = predicted - predicted.mean(), table.labels - table.labels.mean()
-    size = float(a.norm() * b.norm())
-    correlation = float(a @ b) / size if size > 0 else 0.0
+    a, b = predicted - predicted.mean(), labels - labels.mean()
+    correlation = float(a @ b / (a.norm() * b.norm()).clamp_min(1e-12))
     return Information(correlation, 0.0, correlation * n**0.5, n)
 
 

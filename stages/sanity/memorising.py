@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
+from ..probes.evaluating import keeping_modes
 from ..probes.outputs import logits_of
 from .outputs import output_kind
 from .subject import (
@@ -114,20 +115,17 @@ def batch_loss(
     running = [m for m in subject.model.modules() if isinstance(m, _BatchNorm)]
 
     def measure() -> float:
-        modes = {module: module.training for module in subject.model.modules()}
         state = torch.get_rng_state()
         buffers = [(b, b.clone()) for m in running for b in m.buffers()]
-        subject.model.train(bool(running))
         try:
-            with torch.no_grad():
+            with keeping_modes(subject.model), torch.no_grad():
+                subject.model.train(bool(running))
                 outputs = subject.forward(batch)
                 found = reference_loss(subject, outputs, batch, task, num_classes, shift)
                 if found is None:
                     found = float(subject.loss(outputs, batch).detach().float().mean())
             return found
         finally:
-            for module, mode in modes.items():
-                module.training = mode
             torch.set_rng_state(state)
             for buffer, content in buffers:
                 buffer.copy_(content)
