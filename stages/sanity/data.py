@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .subject import IGNORE_INDEX, Batch, Task, input_of, is_integer, labels_of
+from .batches import IGNORE_INDEX, Batch, input_of, is_integer, labels_of
+from .tasks import Task
 
 LONG_ENOUGH = 8
 """Rows with fewer numbers or tokens than this repeat by chance."""

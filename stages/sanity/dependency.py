@@ -12,7 +12,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from .subject import Batch, Subject, input_of, is_integer, take_rows, with_input
+from .batches import Batch, input_of, is_integer, take_rows, with_input
+from .subject import Subject
 
 NOISE = 1e-3
 """Share of the outputs' spread below which a change is rounding: kernels differ with the batch."""

@@ -13,13 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .outputs import OutputKind, find_site, output_kind, replaced_logits
-from .subject import (
+from .batches import (
     IGNORE_INDEX,
     Batch,
-    EvalFunction,
-    Subject,
-    Task,
     first_tensor,
     join,
     labels_of,
@@ -27,6 +23,9 @@ from .subject import (
     size_of,
     take_rows,
 )
+from .outputs import OutputKind, find_site, output_kind, replaced_logits
+from .subject import EvalFunction, Subject
+from .tasks import Task
 
 SURE = 20.0
 """Logit of the class that a perfect model is sure of."""

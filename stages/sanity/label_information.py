@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .subject import IGNORE_INDEX, Batch, Task, input_of, is_integer, labels_of
+from .batches import IGNORE_INDEX, Batch, input_of, is_integer, labels_of
+from .tasks import Task
 
 FEATURES = 256
 """Most features of a row; wider inputs are projected at random."""

@@ -3,8 +3,10 @@
 import torch
 from torch.optim import AdamW
 
+from .batches import Batch, labels_of
 from .label_information import Information, score
-from .subject import Batch, Subject, Task, labels_of, side_by_side
+from .subject import Subject
+from .tasks import Task, side_by_side
 
 RATE = 3e-3
 

@@ -15,16 +15,10 @@ from torch.optim import SGD, Optimizer
 
 from ..probes.evaluating import keeping_modes
 from ..probes.outputs import logits_of
+from .batches import Batch, labels_of, moved_labels, with_input
 from .outputs import output_kind
-from .subject import (
-    Batch,
-    Subject,
-    Task,
-    labels_of,
-    moved_labels,
-    side_by_side,
-    with_input,
-)
+from .subject import Subject
+from .tasks import Task, side_by_side
 from .watching import applied_rates
 
 LEARNED = 0.2

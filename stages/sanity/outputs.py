@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 from ..probes.outputs import logits_of, with_logits
-from .subject import Batch, Subject, Task
+from .batches import Batch
+from .subject import Subject
+from .tasks import Task
 
 OutputKind = Literal["logits", "probabilities", "log-probabilities"]
 

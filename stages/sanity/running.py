@@ -11,8 +11,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..probes.observe import ActivationRecord, watching_activations
+from .batches import Batch
 from .settings import MATRICES
-from .subject import Batch, Subject
+from .subject import Subject
 from .watching import StepRecord, StepWatch
 
 ROUNDING = 1e-6

@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .subject import first_tensor
+from .batches import first_tensor
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Are the batches fit to be learned from, and are the validation rows others?"""
 
 from ...verdict.judging import Measured
+from ..batches import input_of, read_batches
 from ..data import LONG_ENOUGH, DataAudit, audit_data, collect_rows, overlap, workers_repeat
-from ..subject import Task, input_of, read_batches
+from ..tasks import Task
 from .scene import MOST_BATCHES, MOST_ROWS, Scene
 from .values import Values, flag, named
 

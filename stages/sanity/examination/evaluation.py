@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from ...verdict.judging import Measured
+from ..batches import Batch, input_of
 from ..data import scale_difference, scale_of_inputs
 from ..evaluation import Evaluation, evaluate
 from ..running import mode_after_evaluation
-from ..subject import Batch, input_of
 from .scene import Scene
 from .values import Values, flag, sentence
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...verdict.judging import Measured
+from ..batches import Batch, size_of
 from ..limits import LIMITS
 from ..memorising import Memorised, batch_loss, blanked, memorise, rates_for
-from ..subject import Batch, size_of
 from .scene import Scene
 from .steps import OBSERVED_STEPS, judge_steps
 from .values import Values, sentence

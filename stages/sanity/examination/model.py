@@ -5,10 +5,11 @@ import math
 import torch
 
 from ...verdict.judging import Measured
+from ..batches import labels_of, size_of
 from ..limits import LIMITS
 from ..memorising import reference_loss
 from ..settings import Coverage, Initial, Lint, find_coverage, inspect_initial, lint
-from ..subject import find_task, labels_of, side_by_side, size_of
+from ..tasks import find_task, side_by_side
 from .scene import Scene
 from .values import Values, flag, named, sentence
 

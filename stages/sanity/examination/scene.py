@@ -8,14 +8,16 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from ...config.errors import UserError
+from ..batches import Batch, read_batches
 from ..data import DataAudit
 from ..dependency import Dependency
 from ..report import Figures
 from ..running import Run
 from ..settings import Coverage, Initial, Lint
 from ..state import World
-from ..subject import Batch, EvalFunction, Subject, Task, read_batches
+from ..subject import EvalFunction, Subject
 from ..targets.probe import TargetProbe
+from ..tasks import Task
 
 MOST_BATCHES, MOST_ROWS = 128, 4096
 OWN_RATE = 1e-3

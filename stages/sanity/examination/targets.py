@@ -3,11 +3,12 @@
 import torch
 
 from ...verdict.judging import Measured
+from ..batches import input_of, labels_of
 from ..limits import LIMITS
-from ..subject import Task, input_of, labels_of
 from ..targets.losses import HEALTHY_KINDS, SOFTMAX_KINDS
 from ..targets.measure import run_target_probe
 from ..targets.probe import TargetProbe
+from ..tasks import Task
 from .scene import Scene
 from .values import Values, flag, sentence
 

@@ -5,8 +5,8 @@ import math
 import torch
 
 from ...verdict.judging import Measured
+from ..batches import labels_of
 from ..dependency import Dependency, OutputRange, measure_dependency, output_range
-from ..subject import labels_of
 from .scene import Scene
 from .values import Values, flag, flag_unless, sentence
 

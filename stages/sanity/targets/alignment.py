@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..subject import IGNORE_INDEX, TRIED_SHIFTS, moved_labels
+from ..batches import IGNORE_INDEX, moved_labels
+from ..tasks import TRIED_SHIFTS
 from .lines import LINE_RESIDUAL, fit_positions
 
 

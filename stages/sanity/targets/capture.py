@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ..batches import Batch, first_tensor, input_of
 from ..outputs import OutputKind, replaced_logits
-from ..subject import Batch, Subject, Task, first_tensor, input_of
+from ..subject import Subject
+from ..tasks import Task
 
 CONFIDENCE = 3.0
 """Standard deviation of the made-up logits."""

@@ -2,7 +2,8 @@
 
 import torch
 
-from ..subject import IGNORE_INDEX, Batch, Task, copies_input, input_of
+from ..batches import IGNORE_INDEX, Batch, input_of
+from ..tasks import Task, copies_input
 from .alignment import align
 from .lines import fit_line, vary
 from .losses import OF_LOGITS, OF_PROBABILITIES, recognise

@@ -6,16 +6,10 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from ..batches import Batch, labels_of, size_of, with_labels
 from ..outputs import find_site, output_kind
-from ..subject import (
-    Batch,
-    Subject,
-    Task,
-    labels_of,
-    side_by_side,
-    size_of,
-    with_labels,
-)
+from ..subject import Subject
+from ..tasks import Task, side_by_side
 from .capture import Captured, TrialStep, confident, row_order, spread_around
 from .classes import read_classes
 from .losses import direction

@@ -3,7 +3,7 @@
 import torch
 
 from ..outputs import OutputKind
-from ..subject import Task
+from ..tasks import Task
 from .lines import LINE_RESIDUAL, VARIATION, vary
 from .losses import direction
 from .probe import TargetProbe
