@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from .batches import Batch, input_of, is_integer, take_rows, with_input
+from .matrices import MATRICES
 from .subject import Subject
 
 NOISE = 1e-3
@@ -218,8 +219,6 @@ def has_attention(model: nn.Module) -> bool:
 
 def count_layers(model: nn.Module) -> int:
     """Modules with a matrix that multiplies their input, recurrent ones apart."""
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    names = ("Conv1D",)
     if any("lora_" in name for name, _ in model.named_parameters()):
         return 0
-    return sum(isinstance(m, kinds) or type(m).__name__ in names for m in model.modules())
+    return sum(isinstance(m, MATRICES) or type(m).__name__ == "Conv1D" for m in model.modules())

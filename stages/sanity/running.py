@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..probes.observe import ActivationRecord, watching_activations
 from .batches import Batch
-from .settings import MATRICES
+from .matrices import MATRICES
 from .subject import Subject
 from .watching import StepRecord, StepWatch
 

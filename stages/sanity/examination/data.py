@@ -2,7 +2,8 @@
 
 from ...verdict.judging import Measured
 from ..batches import input_of, read_batches
-from ..data import LONG_ENOUGH, DataAudit, audit_data, collect_rows, overlap, workers_repeat
+from ..data import LONG_ENOUGH, DataAudit, audit_data, workers_repeat
+from ..rows import collect_rows, overlap
 from ..tasks import Task
 from .scene import MOST_BATCHES, MOST_ROWS, Scene
 from .values import Values, flag, named

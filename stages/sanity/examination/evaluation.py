@@ -6,8 +6,8 @@ import torch
 
 from ...verdict.judging import Measured
 from ..batches import Batch, input_of
-from ..data import scale_difference, scale_of_inputs
 from ..evaluation import Evaluation, evaluate
+from ..input_scale import scale_difference, scale_of_inputs
 from ..running import mode_after_evaluation
 from .scene import Scene
 from .values import Values, flag, sentence

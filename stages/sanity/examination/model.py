@@ -6,9 +6,11 @@ import torch
 
 from ...verdict.judging import Measured
 from ..batches import labels_of, size_of
+from ..coverage import Coverage, find_coverage
+from ..initial import Initial, inspect_initial
 from ..limits import LIMITS
+from ..lint import Lint, lint
 from ..memorising import reference_loss
-from ..settings import Coverage, Initial, Lint, find_coverage, inspect_initial, lint
 from ..tasks import find_task, side_by_side
 from .scene import Scene
 from .values import Values, flag, named, sentence

@@ -9,11 +9,13 @@ from torch.optim import AdamW, Optimizer
 
 from ...config.errors import UserError
 from ..batches import Batch, read_batches
+from ..coverage import Coverage
 from ..data import DataAudit
 from ..dependency import Dependency
+from ..initial import Initial
+from ..lint import Lint
 from ..report import Figures
 from ..running import Run
-from ..settings import Coverage, Initial, Lint
 from ..state import World
 from ..subject import EvalFunction, Subject
 from ..targets.probe import TargetProbe

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ...verdict.judging import Measured
+from ..matrices import MATRICES, last_matrix
 from ..running import Run, run_steps
-from ..settings import MATRICES, NEVER_LEARNED, last_matrix
 from ..watching import StepRecord
 from .scene import Scene
 from .values import Values, flag, named, sentence
@@ -16,6 +16,8 @@ from .values import Values, flag, named, sentence
 OBSERVED_STEPS = 12
 KEPT = 0.9
 """Share of the norm of all gradients of a step that must be there when the optimizer is called."""
+NEVER_LEARNED = ("pooler",)
+"""Parts of Hugging Face models that a task may leave unused."""
 ALL_BUT_ALL = 0.9
 """Share of dead units that a constant input does not explain."""
 
