@@ -7,6 +7,7 @@ holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the ga
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort diagnose LOG             name the failures that the curves of a run show
+holdshort seeds SEED ...            run the committed params under other seeds, and say what varies
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
 holdshort reproduce REV            run a revision again, and say whether its bits are the same
 holdshort explain A B              say why two revisions differ, cause before effect
@@ -87,6 +88,20 @@ def build_parser() -> argparse.ArgumentParser:
     for name in ("one", "other"):
         explain.add_argument(name, metavar="REV", help="a commit, tag or branch with dvc.lock")
     explain.add_argument("--report", type=Path, metavar="DIR", help="write a page with all there")
+    seeds = commands.add_parser(
+        "seeds",
+        help="run the committed params under other seeds, and say what varies",
+        description="One DVC experiment a seed, through every gate. Exit code: 0 every seed "
+        "trained, 1 one was refused, 2 bad input.",
+    )
+    seeds.add_argument("seeds", nargs="+", type=int, metavar="SEED")
+    seeds.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/seeds"),
+        help="where seeds.csv and the page are written (default: %(default)s)",
+    )
     replay = commands.add_parser(
         "replay",
         help="take a training step that went wrong again, watched",
@@ -320,6 +335,13 @@ def run_explain(one: str, other: str, report: Path | None) -> int:
     return run(one, other, report)
 
 
+def run_seeds(seeds: Sequence[int], report: Path) -> int:
+    """Exit code: 0 every seed trained, 1 one was refused."""
+    from .seeds import run  # pandas: not for other commands
+
+    return run(seeds, report)
+
+
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
@@ -347,6 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "verify": lambda: run_verify(options.target),
         "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
         "explain": lambda: run_explain(options.one, options.other, options.report),
+        "seeds": lambda: run_seeds(options.seeds, options.report),
         "replay": lambda: run_replay(options.directory),
         "lab": lambda: run_lab(options.seed),
     }

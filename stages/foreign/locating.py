@@ -11,7 +11,7 @@ from ..chat.spans import NotJudgeable, SpanFinder
 from ..chat.tokenizer import ChatTokenizer, TemplateError
 from ..mask_audit.audit import token_bounds
 from ..mask_audit.findings import Finding, Row
-from .foreign_labels import ForeignRow
+from .conversations import ForeignRow
 from .matching import Place, place_messages
 
 TOKENS_SHOWN = 8

@@ -9,7 +9,8 @@ from ..config.errors import UserError
 WATCHED = ("stages", "conf", "params.yaml", "dvc.yaml", "requirements.lock")
 
 
-def _git(*arguments: str) -> str | None:
+def read_git(*arguments: str) -> str | None:
+    """What a git command prints, or None where it fails or there is no repository."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -19,7 +20,9 @@ def _git(*arguments: str) -> str | None:
 
 def commit_of(revision: str) -> str:
     """The commit that a revision names. Raises UserError when git does not know it."""
-    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    found = read_git(
+        "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+    )
     if found is None:
         raise UserError(
             f"git does not know the revision {revision!r} here; give a commit, a tag or a branch "
@@ -30,7 +33,7 @@ def commit_of(revision: str) -> str:
 
 def committed_files(commit: str) -> dict[str, str]:
     """Path -> git's own digest of the content, of every file of a commit."""
-    entries = (_git("ls-tree", "-r", "-z", "--full-tree", commit) or "").split("\0")
+    entries = (read_git("ls-tree", "-r", "-z", "--full-tree", commit) or "").split("\0")
     parts = (entry.partition("\t") for entry in entries if entry)
     return {path: facts.split(" ")[2] for facts, _, path in parts}
 
@@ -42,7 +45,7 @@ def lineage(data_pointers: Sequence[str] = ()) -> dict[str, Any]:
     `commit` is None outside a git repository.
     """
     watched = [*WATCHED, *data_pointers]
-    commit = _git("log", "-1", "--format=%H", "--", *watched)
-    status = _git("status", "--porcelain=v1", "--no-renames", "-z", "--", *watched)
+    commit = read_git("log", "-1", "--format=%H", "--", *watched)
+    status = read_git("status", "--porcelain=v1", "--no-renames", "-z", "--", *watched)
     dirty = [entry[3:] for entry in (status or "").split("\0") if entry]
     return {"commit": (commit or "").strip() or None, "dirty": sorted(dirty)}

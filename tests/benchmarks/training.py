@@ -32,12 +32,14 @@ from stages.training.run import Run, start_run, take_step
 
 from ..conftest import ROOT
 from ..project import Project, copy_repository
+from ..short_rows import keep_short_rows
 from .preparing import trl_packages
 
 PAIRS = 5
 STEPS = 20
 BASE_STEPS = 6
 """Steps on the real model, after one that warms up."""
+SHORT_ROWS = 60
 BASE_MODEL = (
     "+experiment=smollm2_135m_lora",
     "train.per_device_train_batch_size=2",
@@ -47,9 +49,11 @@ BASE_MODEL = (
 )
 
 
-def tokenised(path: Path, *overrides: str) -> Project:
-    """The repository with these params, its data hashed and labelled."""
+def tokenised(path: Path, *overrides: str, short_rows: int = 0) -> Project:
+    """The repository with these params, its data hashed and labelled: all of it, or short rows."""
     project = copy_repository(ROOT, path)
+    if short_rows:
+        keep_short_rows(project, short_rows)
     composed = project.holdshort("compose", *overrides)
     assert composed.returncode == 0, composed.stdout
     project.commit("Start")
@@ -173,7 +177,9 @@ def bench_base_model(scratch: Path) -> dict[str, float | str]:
     project = tokenised(scratch / "project", *BASE_MODEL)
     with params_of(project) as params:
         found = [one_pair(params, scratch) for _ in range(3)]
-    return {"train_vs_trl": statistics.median(found), "gates_vs_bare": gates_over_bare(project)}
+    shortened = (*BASE_MODEL, "data.validation_fraction=0.2")
+    short = tokenised(scratch / "short", *shortened, short_rows=SHORT_ROWS)
+    return {"train_vs_trl": statistics.median(found), "gates_vs_bare": gates_over_bare(short)}
 
 
 def gates_over_bare(project: Project) -> float:
