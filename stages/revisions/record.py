@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Self
 
@@ -190,7 +190,7 @@ class Record:
             stages: Lock = self._yaml(LOCK).get("stages", {})
             for stage in in_order(stages):
                 outputs(stages, stage)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, CycleError) as error:
             raise UserError(f"{LOCK} of {self.name} is damaged ({error!r})") from None
         return stages
 
