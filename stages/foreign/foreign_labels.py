@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..chat.conversation import BadRow
+from ..chat.conversation import NOT_JSON, BadRow
 from ..chat.labels import IGNORE_INDEX
 from ..config.errors import UserError
 from ..provenance.hashing import CHUNK_BYTES
@@ -115,7 +115,7 @@ def _decoded(line: bytes) -> Columns | BadRow:
         return {name: whole_numbers(name, row[stored]) for name, stored in names.items()}
     except BadRow as reason:
         return reason
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         return BadRow(f"not valid JSON ({error})")
 
 
@@ -150,7 +150,7 @@ def _read_parquet(path: Path) -> Iterator[Stored]:
     from pyarrow import ArrowException, parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             names = _wanted_of_file(path, file.schema_arrow)
             batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(names.values()))
             yield from _numbered(path, _rows_of_batches(batches, names))

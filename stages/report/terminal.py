@@ -17,6 +17,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..config.errors import visible
 from ..provenance.records import format_value
 from ..verdict.judging import Check
 from ..verdict.record import Verdict
@@ -45,11 +46,6 @@ def progress(unit: str = "") -> Progress:
         console=console,
         disable=not console.is_terminal,
     )
-
-
-def visible(text: str) -> str:
-    """The text with its control characters written out, so that none reaches the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def print_verdict(verdict: Verdict, evidence: str = "") -> None:
