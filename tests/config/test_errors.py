@@ -30,9 +30,12 @@ def test_an_error_comes_back_from_another_process() -> None:
     "error", [RecursionError("deep"), KeyError("x"), MemoryError(), OSError(5, "I/O")]
 )
 def test_whatever_a_parser_raises_becomes_a_sentence(error: Exception) -> None:
-    with pytest.raises(UserError, match=r"^a.bin cannot be read as a log \(.+\); bring it again$"):
-        with reading(Path("a.bin"), "a log", "bring it again"):
-            raise error
+    words = r"^a.bin cannot be read as a log \(.+\); bring it again$"
+    with (
+        pytest.raises(UserError, match=words),
+        reading(Path("a.bin"), "a log", "bring it again"),
+    ):
+        raise error
 
 
 @pytest.mark.parametrize(
