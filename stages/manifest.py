@@ -76,8 +76,8 @@ def budget_of(params: Params) -> Budget:
         architecture = find_architecture(params.model, read_meta().vocab_size)
     except UserError:
         architecture = None
-    counted = Parameters(probed["parameters"], probed["trainable_parameters"])
-    return make_budget(params, counted, architecture, probed["steps"])
+    counted = Parameters(probed.count("parameters"), probed.count("trainable_parameters"))
+    return make_budget(params, counted, architecture, probed.count("steps"))
 
 
 def budget_section(params: Params, budget: Budget) -> Section:
@@ -108,7 +108,7 @@ def compose_manifest(
             "splits": {
                 split: hashed.outputs[f"artifacts/dataset/{split}.jsonl"] for split in SPLITS
             },
-            "rows": {split: read_metrics("hash_data")[f"{split}_rows"] for split in SPLITS},
+            "rows": {split: read_metrics("hash_data").count(f"{split}_rows") for split in SPLITS},
         },
         "tokens": {"sha256": clearance["tokens_sha256"], "files": verdicts["mask_report"].outputs},
         "tokenizer": read_meta().tokenizer,

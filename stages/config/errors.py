@@ -1,5 +1,6 @@
 """The two ways in which a stage stops without a traceback, and how a damaged file becomes one."""
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,4 +54,6 @@ def reading(path: Path | str, what: str, remedy: str) -> Iterator[None]:
             raise
         reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
         reason = reason or type(error).__name__
+        if isinstance(error, pickle.UnpicklingError):  # torch advises to load it all the same
+            reason = "it holds more than tensors and plain data, which could run code"
         raise UserError(f"{path} cannot be read as {what} ({reason}); {remedy}") from error

@@ -133,7 +133,7 @@ def test_each_kind_of_drift_is_named_with_what_it_means(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda p: p.write("training_manifest.json", "{"), "is not JSON"),
+        (lambda p: p.write("training_manifest.json", "{"), "cannot be read as JSON"),
         (lambda p: p.write("training_manifest.json", "{}"), "is no record of this project"),
         (lambda p: p.write("training_manifest.json", "[]"), "is no record of this project"),
         (lambda p: (p.path / "training_manifest.json").unlink(), "is missing"),
