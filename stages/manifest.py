@@ -31,7 +31,7 @@ from .provenance.code import code_sha256
 from .provenance.environment import recorded_facts
 from .provenance.git import lineage
 from .provenance.hashing import total_sha256
-from .provenance.records import read_metrics, write_json
+from .provenance.records import read_metrics, sealed, write_json
 from .report.page import Section, Table, report_directory, write_page
 from .report.terminal import console
 from .verdict.clearance import (
@@ -190,7 +190,7 @@ def main(params: Params) -> None:
         params, budget, weights_sha256=clearance["base_weights_sha256"]
     )
     write_json(report_directory("manifest") / ADAPTER_CONFIG, adapter_config)
-    write_json(MANIFEST, manifest)
+    write_json(MANIFEST, sealed(manifest))
     write_json(CLEARANCE, clearance)
     console.print(f"all {len(verdicts)} gates passed; training is cleared", style="green")
     console.print(f"manifest digest: {manifest['digest']}", markup=False)

@@ -32,7 +32,7 @@ from .provenance.drift import (
 from .provenance.environment import compute_environment, recorded_facts
 from .provenance.git import lineage
 from .provenance.hashing import files_below, inside, sha256_files
-from .provenance.records import read_json
+from .provenance.records import is_sealed, read_json
 from .report.terminal import console
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
 
@@ -84,6 +84,8 @@ def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
 
 
 def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
+    if not is_sealed(manifest):
+        yield Drift("manifest", "its text", "as written", "changed since", "nothing")
     params = load_params("manifest").run
     here = declared_values("manifest")
     yield from compare_files("data", manifest["data"]["files"])

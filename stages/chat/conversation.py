@@ -68,7 +68,10 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield decoder.decode(line)
+                conversation = decoder.decode(line)
+                if not all(isinstance(one.get("role"), str) for one in conversation.messages):
+                    raise msgspec.ValidationError("a message has no role")
+                yield conversation
             except NOT_JSON as error:
                 raise UserError(
                     f"{path}:{number} is damaged ({error}); `dvc repro hash_data` writes it anew"

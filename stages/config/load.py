@@ -32,8 +32,8 @@ MODELS: dict[str, type[Model]] = {
 CUSTOM_MODEL_KEYS = ("name", "tokenizer", "frozen", "_target_")
 
 
-class UndeclaredParam(AssertionError):
-    """A stage read a key that its `params:` in dvc.yaml do not list."""
+class UndeclaredParam(UserError):
+    """A stage read a key that its `params:` in dvc.yaml do not list: the file was changed."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -273,7 +273,8 @@ class Declared:
         if any(key.startswith(f"{path}.") for key in self._keys):
             return Declared(getattr(self._value, name), path, self._keys, self._stage)
         raise UndeclaredParam(
-            f"stage '{self._stage}' reads '{path}', which dvc.yaml does not declare"
+            f"stage '{self._stage}' reads '{path}', which {PIPELINE_FILE} does not declare; add it "
+            f"to the params of the stage, or `git checkout -- {PIPELINE_FILE}`"
         )
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from ..chat.conversation import NOT_JSON, BadRow
 from ..chat.labels import IGNORE_INDEX
-from ..config.errors import UserError
-from ..provenance.hashing import CHUNK_BYTES
+from ..config.errors import UserError, reading
+from ..provenance.hashing import CHUNK_BYTES, inside
 from ..reading.sources import codec_of
 
 LABELS = "labels"
@@ -174,11 +174,9 @@ def _read_saved_dataset(path: Path) -> Iterator[Stored]:
         raise UserError(
             f"{path} is no data set that save_to_disk wrote (it has no state.json); use {FORMATS}"
         )
-    try:
+    with reading(listing, "the _data_files of a data set", "write the data set anew"):
         state = json.loads(listing.read_text(encoding="utf-8"))
-        files = [path / one["filename"] for one in state["_data_files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{listing} does not name its _data_files ({error})") from None
+        files = [inside(path, one["filename"]) for one in state["_data_files"]]
     if missing := [file.name for file in files if not file.is_file()]:
         raise UserError(f"{listing} names {missing[0]}, which is not there")
     return _numbered(path, (row for file in files for row in _rows_of_arrow(file)))

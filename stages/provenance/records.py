@@ -1,12 +1,17 @@
 """Small JSON files that stages leave for each other and for DVC, written in one step."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..config.errors import UserError, reading
+
+SEAL = "record_sha256"
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -16,6 +21,22 @@ def write_json(path: Path, content: Any) -> None:
     staged = path.with_name(f"{path.name}.new")
     staged.write_text(f"{text}\n", encoding="utf-8")
     staged.replace(path)
+
+
+def digest_of(content: Any) -> str:
+    """sha256 of `content` as canonical JSON."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with a digest of itself, by which a later change of any of its bytes shows."""
+    return {**content, SEAL: digest_of(content)}
+
+
+def is_sealed(record: Mapping[str, Any]) -> bool:
+    """Is the record what `sealed` made?"""
+    content = {key: value for key, value in record.items() if key != SEAL}
+    return record.get(SEAL) == digest_of(content)
 
 
 def finite(value: Any) -> Any:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -31,7 +30,8 @@ STATUS_STYLE = {
 }
 EVIDENCE_SHOWN = 5
 
-console = Console(highlight=False, soft_wrap=True, emoji=False)
+console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
+"""Without markup: what is printed may hold brackets of others, `[/]` among them."""
 
 
 def progress(unit: str = "") -> Progress:
@@ -54,18 +54,17 @@ def print_verdict(verdict: Verdict, evidence: str = "") -> None:
     evidence: where there is more, if not on the gate's page.
     """
     style = STATUS_STYLE[verdict.status]
-    table = Table(
-        title=f"{verdict.gate}: [{style}]{verdict.status.upper()}[/]", title_justify="left"
-    )
+    title = Text.assemble(f"{verdict.gate}: ", (verdict.status.upper(), style))
+    table = Table(title=title, title_justify="left")
     for column in ("check", "status", "value", "allowed"):
         table.add_column(column, overflow="fold", no_wrap=column == "check")
     for check in verdict.checks:
         status = Text(check.status, STATUS_STYLE[check.status])
-        table.add_row(check.id, status, _value(check), escape(_allowed(check)))
+        table.add_row(check.id, status, _value(check), _allowed(check))
     if verdict.checks:
         console.print(table)
     else:
-        console.print(f"{verdict.gate}: [{style}]{verdict.status.upper()}[/]")
+        console.print(title)
     for check in verdict.checks:
         if check.status != "pass":
             console.print(Text(f"{check.status}: {check.id}: {check.rule}", style))
