@@ -6,7 +6,6 @@ alone. Reading another key raises `UndeclaredParam`: a mistake in the code, foun
 
 import copy
 import difflib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from .schema import CustomModel, HubModel, Model, Params, TinyGPTModel, TinyLoRA
 
 PARAMS_FILE = Path("params.yaml")
 PIPELINE_FILE = Path("dvc.yaml")
+MOST_VALUES = 100_000
 MODELS: dict[str, type[Model]] = {
     "tiny_gpt": TinyGPTModel,
     "tiny_lora": TinyLoRAModel,
@@ -48,17 +48,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         raise UserError(f"{where}: not valid YAML ({error.problem or error.context})") from None
     except (YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not readable as UTF-8 YAML ({reason})") from None
+        raise UserError(f"{path}: not readable as UTF-8 YAML ({error})") from None
+    except OSError:
+        raise
+    except Exception as error:  # of a parser that is given numbers or brackets without end
+        raise UserError(f"{path}: not readable as YAML ({error})") from None
+    _refuse_endless(content, path)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; it holds {content!r}")
-    try:
-        json.dumps(content, default=str, skipkeys=True)
-    except ValueError:
-        raise UserError(
-            f"{path}: an alias stands inside of what it names; write the values out"
-        ) from None
     return content
+
+
+def _refuse_endless(content: Any, path: Path) -> None:
+    """Refuse aliases by which a few lines hold more values than anybody can write down."""
+    waiting, count = [content], 0
+    while waiting:
+        value, count = waiting.pop(), count + 1
+        if count > MOST_VALUES:
+            raise UserError(
+                f"{path}: an alias stands inside of what it names, or aliases multiply what they "
+                f"name to more than {MOST_VALUES} values; write the values out"
+            )
+        if isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 @lru_cache
@@ -280,7 +294,7 @@ class Declared:
 
 def stage_deps(stage: str) -> tuple[str, ...]:
     """The `deps:` of `stage` in dvc.yaml."""
-    return tuple(_pipeline_stage(stage).get("deps", ()))
+    return _names(stage, "deps")
 
 
 def is_watched(location: str, stage: str) -> bool:
@@ -290,21 +304,31 @@ def is_watched(location: str, stage: str) -> bool:
 
 
 def _pipeline_stage(stage: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = read_yaml(PIPELINE_FILE)["stages"][stage]
-    except (KeyError, TypeError):
-        raise UserError(
-            f"{PIPELINE_FILE} has no stage '{stage}'; bring it back with "
-            f"`git checkout -- {PIPELINE_FILE}`"
-        ) from None
+    stages = read_yaml(PIPELINE_FILE).get("stages")
+    found = stages.get(stage) if isinstance(stages, dict) else None
+    if not isinstance(found, dict):
+        raise _other_pipeline(f"has no stage '{stage}'")
     return found
+
+
+def _names(stage: str, key: str) -> tuple[str, ...]:
+    """The names that `stage` lists under `key`."""
+    names = _pipeline_stage(stage).get(key) or ()
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise _other_pipeline(f"has {key} of '{stage}' that are no list of names")
+    return tuple(names)
+
+
+def _other_pipeline(what: str) -> UserError:
+    remedy = f"bring it back with `git checkout -- {PIPELINE_FILE}`"
+    return UserError(f"{PIPELINE_FILE} {what}; {remedy}")
 
 
 def declared_keys(stage: str) -> tuple[str, ...]:
     """The params keys that dvc.yaml lists for `stage`; a dependency on the file declares all."""
     if PARAMS_FILE.name in stage_deps(stage):
         return tuple(field.name for field in fields(Params))
-    return tuple(_pipeline_stage(stage).get("params", ()))
+    return _names(stage, "params")
 
 
 def declared_values(stage: str) -> dict[str, Any]:

@@ -213,8 +213,10 @@ def resolve_file(path: str) -> Path:
     """
     match = REFERENCE.match(path)
     if match is None or match["file"] is None:
-        watched = any(is_watched(path, stage) for stage in ("hash_data", "mask_report"))
-        return Path(path) if watched else inside(Path(), path)
+        elsewhere = Path(path).is_absolute() and any(
+            is_watched(path, stage) for stage in ("hash_data", "mask_report")
+        )
+        return Path(path) if elsewhere else inside(Path(), path)
     name, revision = match["name"], match["revision"]
     if len(revision) == SHA256_DIGITS:
         return inside(kept_path(name, revision), match["file"])
