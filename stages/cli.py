@@ -7,6 +7,7 @@ holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the ga
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort diagnose LOG             name the failures that the curves of a run show
+holdshort seeds SEED ...            run the committed params under other seeds, and say what varies
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
@@ -73,6 +74,20 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="?",
         help="a git revision with a manifest, or a model directory (default: the work tree's "
         "manifest and models/final)",
+    )
+    seeds = commands.add_parser(
+        "seeds",
+        help="run the committed params under other seeds, and say what varies",
+        description="One DVC experiment a seed, through every gate. Exit code: 0 every seed "
+        "trained, 1 one was refused, 2 bad input.",
+    )
+    seeds.add_argument("seeds", nargs="+", type=int, metavar="SEED")
+    seeds.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/seeds"),
+        help="where seeds.csv and the page are written (default: %(default)s)",
     )
     replay = commands.add_parser(
         "replay",
@@ -266,6 +281,13 @@ def run_verify(target: str | None) -> int:
     return run(target)
 
 
+def run_seeds(seeds: Sequence[int], report: Path) -> int:
+    """Exit code: 0 every seed trained, 1 one was refused."""
+    from .seeds import run  # pandas: not for other commands
+
+    return run(seeds, report)
+
+
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
@@ -291,6 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
         "verify": lambda: run_verify(options.target),
+        "seeds": lambda: run_seeds(options.seeds, options.report),
         "replay": lambda: run_replay(options.directory),
         "lab": lambda: run_lab(options.seed),
     }

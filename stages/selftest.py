@@ -10,7 +10,7 @@ the reruns in fresh processes. Writes reports/selftest/ (matrix.json and a page)
 import datetime
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table as TerminalTable
@@ -33,6 +33,7 @@ from .faults.matrix import (
     outcome_of,
     record_of,
 )
+from .faults.rates import tell_rate, upper_bound
 from .faults.running import Run, run_fault, run_gates
 from .mask_audit.controls import Control
 from .mask_report import DATASET, prove_audit
@@ -88,6 +89,12 @@ def try_fault(fault: Fault, params: Params, healthy: Run) -> Outcome:
     return outcome_of(fault, result, healthy)
 
 
+def count_alarms(variations: Mapping[str, str]) -> tuple[int, int]:
+    """Alarms over sound runs, and how many such runs were made."""
+    ran = [told for told in variations.values() if not told.startswith("not run")]
+    return sum(told.startswith("ALARM") for told in ran), len(ran)
+
+
 def vary(params: Params, healthy: Run) -> dict[str, str]:
     """By variation: the checks that raise an alarm over a sound run, or why it was not made."""
     told = {}
@@ -127,9 +134,10 @@ def _cell(outcome: Outcome, gate: Gate) -> Text:
 
 def summarise(outcomes: Sequence[Outcome]) -> str:
     counts = Counter(one.status for one in outcomes)
-    return ", ".join(
-        f"{counts[status]} {words}" for status, words in WORDS.items() if counts[status]
-    )
+    told = [f"{counts[status]} {words}" for status, words in WORDS.items() if counts[status]]
+    asked = [one.named for one in outcomes if one.status in ("caught", "warned")]
+    named = f"; the cause is named for {asked.count(True)} of {len(asked) - asked.count(None)}"
+    return ", ".join(told) + named
 
 
 def write_report(
@@ -141,9 +149,15 @@ def write_report(
     healthy: Run,
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
+    alarms, trials = count_alarms(variations)
     record = {
         "healthy": {gate: list(healthy.found[gate].checks) for gate in GATES},
         "variations": variations,
+        "false_alarms": {
+            "alarms": alarms,
+            "trials": trials,
+            "upper_bound_95": upper_bound(alarms, trials),
+        },
         "faults": [record_of(one) for one in outcomes],
         "controls": [
             {"name": one.name, "rows": one.applied, "caught": one.caught} for one in controls
@@ -170,7 +184,11 @@ def write_report(
             f"{summarise(outcomes)}. Checks that do not pass, and do in the healthy run.",
             table=Table(("fault", "", *GATES, "first cause"), faults),
         ),
-        Section("Healthy variations", table=Table(("variation", ""), list(variations.items()))),
+        Section(
+            "Healthy variations",
+            f"False alarms: {tell_rate(alarms, trials)}.",
+            table=Table(("variation", ""), list(variations.items())),
+        ),
         Section("The whole list", table=Table(("number", "fault", "", "by"), numbers)),
     ]
     write_page("selftest", __doc__, sections=sections, directory=directory)
@@ -202,6 +220,8 @@ def run(params: Params, quick: bool, directory: Path) -> int:
             )
     for name, told in variations.items():
         console.print(f"healthy variation {name}: {told}")
+    alarms, trials = count_alarms(variations)
+    console.print(f"false alarms over sound runs: {tell_rate(alarms, trials)}")
     missed = [one.name for one in controls if one.missed]
     tried = sum(one.applied > 0 for one in controls)
     console.print(f"mask_report: {tried - len(missed)} of {tried} controls caught")
@@ -211,6 +231,5 @@ def run(params: Params, quick: bool, directory: Path) -> int:
             console.print(f"{WORDS[one.status]}: {one.fault.name}: {one.note}", markup=False)
     write_report(directory, outcomes, variations, controls, listed, healthy)
     console.print(f"written: {directory / 'index.html'}", markup=False)
-    alarms = [name for name, told in variations.items() if told.startswith("ALARM")]
     got_through = [one for one in outcomes if one.status in GOT_THROUGH]
     return int(bool(missed or alarms or got_through))

@@ -5,10 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from ruamel.yaml import YAML
 
 ROWS = 240
@@ -124,6 +126,21 @@ class Project:
         return [
             line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")
         ]
+
+
+def made_once(directory: Path, make: Callable[[Path], object]) -> Project:
+    """The project that `make` writes to a path below `directory`, made by whoever comes first.
+
+    Others, also in other processes, wait for it. What a failed attempt left is removed.
+    """
+    project, made = directory / "project", directory / "made"
+    directory.mkdir(exist_ok=True)
+    with FileLock(directory / "lock"):
+        if not made.exists():
+            shutil.rmtree(project, ignore_errors=True)
+            make(project)
+            made.touch()
+    return Project(project)
 
 
 def copy_repository(root: Path, target: Path) -> Project:

@@ -31,7 +31,8 @@ SCHEMA = pa.schema(
 )
 AGAIN = "`dvc repro -f -s mask_report` writes them anew"
 ROWS_PER_BATCH = 1024
-ROWS_KEPT_IN_MEMORY = 8192
+ROWS_KEPT_IN_MEMORY = 256
+"""Each row in random order maps up to three times 64 KiB: the kernel maps what lies around it."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,10 @@ class TokenStore:
     def __getitem__(self, index: int) -> TokenRow:
         if not 0 <= index < len(self):
             raise IndexError(index)
+        self._read += 1
+        if self._read > ROWS_KEPT_IN_MEMORY:  # else a walk over all rows ends with all in memory
+            self._file.madvise(mmap.MADV_DONTNEED)
+            self._read = 0
         number = int(np.searchsorted(self._ends, index, side="right"))
         batch = self._batches[number]
         local = index - (int(self._ends[number - 1]) if number else 0)
@@ -154,12 +159,7 @@ class TokenStore:
         return (self[index] for index in range(len(self)))
 
     def rows(self, indices: Iterable[int]) -> list[TokenRow]:
-        found = [self[index] for index in indices]
-        self._read += len(found)
-        if self._read >= ROWS_KEPT_IN_MEMORY:  # else a walk over all rows ends with all in memory
-            self._file.madvise(mmap.MADV_DONTNEED)
-            self._read = 0
-        return found
+        return [self[index] for index in indices]
 
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of every row: int64 [rows]."""

@@ -7,7 +7,8 @@ from typing import Any
 WATCHED = ("stages", "conf", "params.yaml", "dvc.yaml", "requirements.lock")
 
 
-def _git(*arguments: str) -> str | None:
+def read_git(*arguments: str) -> str | None:
+    """What a git command prints, or None where it fails or there is no repository."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -22,7 +23,7 @@ def lineage(data_pointers: Sequence[str] = ()) -> dict[str, Any]:
     `commit` is None outside a git repository.
     """
     watched = [*WATCHED, *data_pointers]
-    commit = _git("log", "-1", "--format=%H", "--", *watched)
-    status = _git("status", "--porcelain=v1", "--no-renames", "-z", "--", *watched)
+    commit = read_git("log", "-1", "--format=%H", "--", *watched)
+    status = read_git("status", "--porcelain=v1", "--no-renames", "-z", "--", *watched)
     dirty = [entry[3:] for entry in (status or "").split("\0") if entry]
     return {"commit": (commit or "").strip() or None, "dirty": sorted(dirty)}

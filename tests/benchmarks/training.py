@@ -15,35 +15,45 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
 
+from stages.chat.collator import collate
+from stages.chat.token_store import TokenStore, read_meta
 from stages.config.launch import pinned_environment
 from stages.config.load import load_params
 from stages.config.schema import Params
 from stages.full_train import reporting
 from stages.models.tiny_gpt import TinyGPT
+from stages.probes.overfit import choose_rows
 from stages.provenance.base_model import find_base_model
 from stages.training.run import Run, start_run, take_step
 
 from ..conftest import ROOT
 from ..project import Project, copy_repository
+from ..short_rows import keep_short_rows
 from .preparing import trl_packages
 
 PAIRS = 5
 STEPS = 20
 BASE_STEPS = 6
 """Steps on the real model, after one that warms up."""
+SHORT_ROWS = 60
 BASE_MODEL = (
     "+experiment=smollm2_135m_lora",
     "train.per_device_train_batch_size=2",
     "train.gradient_accumulation_steps=2",
     "train.eval_steps=1000",
+    "gates.overfit.num_samples=8",
 )
 
 
-def tokenised(path: Path, *overrides: str) -> Project:
-    """The repository with these params, its data hashed and labelled."""
+def tokenised(path: Path, *overrides: str, short_rows: int = 0) -> Project:
+    """The repository with these params, its data hashed and labelled: all of it, or short rows."""
     project = copy_repository(ROOT, path)
+    if short_rows:
+        keep_short_rows(project, short_rows)
     composed = project.holdshort("compose", *overrides)
     assert composed.returncode == 0, composed.stdout
     project.commit("Start")
@@ -52,10 +62,10 @@ def tokenised(path: Path, *overrides: str) -> Project:
 
 
 @contextmanager
-def params_of(project: Project) -> Iterator[Params]:
-    """params.yaml as full_train reads it, in the project's directory and with its threads."""
+def params_of(project: Project, stage: str = "full_train") -> Iterator[Params]:
+    """params.yaml as a stage reads it, in the project's directory and with its threads."""
     with chdir(project.path):
-        params = load_params("full_train")
+        params = load_params(stage)
         os.environ.update(pinned_environment(params.run.cpu_threads))
         torch.set_num_threads(params.run.cpu_threads)
         yield params
@@ -149,7 +159,11 @@ def bench_training(scratch: Path) -> dict[str, float | str]:
 
 
 def bench_base_model(scratch: Path) -> dict[str, float | str]:
-    """train_vs_trl: our tokens a second over SFTTrainer's, on SmolLM2-135M with LoRA."""
+    """On SmolLM2-135M with LoRA.
+
+    train_vs_trl: our tokens a second over SFTTrainer's; gates_vs_bare: seconds of gates 2 and 3
+    over those of 35 plain steps on the rows of gate 2, taken twice.
+    """
     fetched = subprocess.run(
         [sys.executable, "-m", "stages.demo.smollm2"],
         cwd=ROOT,
@@ -158,11 +172,43 @@ def bench_base_model(scratch: Path) -> dict[str, float | str]:
         check=False,
     )
     if fetched.returncode:
-        return {"train_vs_trl": f"not_measured: {fetched.stdout.strip() or fetched.stderr.strip()}"}
+        reason = f"not_measured: {fetched.stdout.strip() or fetched.stderr.strip()}"
+        return {"train_vs_trl": reason, "gates_vs_bare": reason}
     project = tokenised(scratch / "project", *BASE_MODEL)
     with params_of(project) as params:
         found = [one_pair(params, scratch) for _ in range(3)]
-    return {"train_vs_trl": statistics.median(found)}
+    shortened = (*BASE_MODEL, "data.validation_fraction=0.2")
+    short = tokenised(scratch / "short", *shortened, short_rows=SHORT_ROWS)
+    return {"train_vs_trl": statistics.median(found), "gates_vs_bare": gates_over_bare(short)}
+
+
+def gates_over_bare(project: Project) -> float:
+    with params_of(project, "overfit_gate") as params:
+        bare = sum(bare_seconds(params) for _ in range(2))
+    began = time.perf_counter()
+    project.repro("--force", "--single-item", "overfit_gate", "gradient_probe")
+    return (time.perf_counter() - began) / bare
+
+
+def bare_seconds(params: Params) -> float:
+    """Seconds of gate 2's full number of steps, as transformers and PEFT alone take them."""
+    directory = find_base_model(str(params.model.tokenizer), "model").directory
+    base = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(base, lora)
+    optimizer = torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad], lr=params.gates.overfit.learning_rate
+    )
+    store, meta = TokenStore("train"), read_meta()
+    rows = choose_rows(store, params.gates.overfit.num_samples, params.run.seed)
+    batch = collate([store[row] for row in rows], meta.pad_token_id)
+    began = time.perf_counter()
+    for _ in range(params.gates.overfit.max_steps):
+        model(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), params.train.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+    return time.perf_counter() - began
 
 
 def one_pair(params: Params, scratch: Path) -> float:

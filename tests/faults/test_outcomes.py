@@ -101,10 +101,12 @@ def test_the_self_test_of_a_sound_project_passes_and_writes_its_report_only(
     cleared.commit()
     done = cleared.holdshort("selftest", "--quick", "--report", "reports/mine")
     assert done.returncode == 0, done.stdout
-    assert "faults: 6 caught" in done.stdout
+    assert "faults: 6 caught; the cause is named for 6 of 6" in done.stdout
+    assert "false alarms over sound runs: 0 of " in done.stdout
     assert cleared.git("status", "--porcelain") == ""
     record = json.loads(cleared.read("reports/mine/matrix.json"))
     assert len(record["list"]) == len(TITLES)
+    assert record["false_alarms"]["alarms"] == 0
     assert (cleared.path / "reports/mine/index.html").is_file()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ..project import Project
+from .kills import stop_inside_write, wait_for_step
 
 STEPS = 24
 SAVE_STEPS = 3
@@ -87,12 +88,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def wait_for_step(project: Project, training: subprocess.Popen[str], step: int) -> None:
-    while step not in project.computed_steps():
-        assert training.poll() is None, "the training ended before it was stopped"
-        time.sleep(0.005)
-
-
 def wait_for_end(pids: Sequence[int]) -> None:
     for _ in range(6000):
         if not any(map(is_running, pids)):
@@ -140,12 +135,15 @@ def test_a_launcher_of_ones_own_trains_the_same_weights(
 
 def test_kills_of_one_rank_or_all_change_nothing(untrained: Project, two_ranks: Project) -> None:
     generator = random.Random(0)
-    for number, step in enumerate(sorted(generator.sample(range(1, STEPS - 1), 4))):
+    for number, step in enumerate(sorted(generator.sample(range(1, STEPS - 2 * SAVE_STEPS), 6))):
         training = start_training(untrained)
         wait_for_step(untrained, training, step)
         ranks = ranks_of(training)
         assert len(ranks) == 2
-        for pid in ranks if number == 3 else [ranks[number % 2]]:
+        time.sleep(generator.uniform(0, 0.05))
+        if number % 2:
+            stop_inside_write(untrained, training, ranks[0])
+        for pid in ranks if number % 2 or number == 4 else [ranks[number // 2]]:
             os.kill(pid, signal.SIGKILL)
         output = training.communicate()[0]
         assert training.returncode == 1, output

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "dvc queue start": "test_experiments.py",
     "holdshort compose run=cuda train.num_processes=8": "test_ranks.py",
     "dvc commit full_train": "test_ranks.py",
+    "holdshort seeds 1 2 3": "test_seeds.py",
     "holdshort replay": "test_replay.py",
     "holdshort selftest --quick": "test_outcomes.py",
 }

@@ -11,21 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from ..project import Project
+from ..project import Project, made_once
+from .kills import stop_inside_write, wait_for_step
 
 STEPS = 24
 SAVE_STEPS = 3
 
 
-@pytest.fixture(scope="module")
-def long_run(cleared_template: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+@pytest.fixture(scope="session")
+def long_run(cleared_template: Project, shared: Path) -> Project:
     """A project that trains for 24 steps and saves every third, trained once without a break."""
-    project = cleared_template.copy(tmp_path_factory.mktemp("long") / "project")
-    project.set_params(train__max_steps=STEPS, train__save_steps=SAVE_STEPS)
-    shutil.rmtree(project.path / "logs")
-    project.repro()
-    assert project.computed_steps() == list(range(STEPS))
-    return project
+
+    def make(path: Path) -> None:
+        project = cleared_template.copy(path)
+        project.set_params(train__max_steps=STEPS, train__save_steps=SAVE_STEPS)
+        shutil.rmtree(project.path / "logs")
+        project.repro()
+        assert project.computed_steps() == list(range(STEPS))
+
+    return made_once(shared / "long_run", make)
 
 
 def untrained(long_run: Project, target: Path) -> Project:
@@ -50,12 +54,6 @@ def start_training(project: Project) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_for_step(project: Project, training: subprocess.Popen[bytes], step: int) -> None:
-    while step not in project.computed_steps():
-        assert training.poll() is None, "the training ended before it was stopped"
-        time.sleep(0.005)
-
-
 def assert_same_end(project: Project, long_run: Project) -> None:
     assert project.computed_steps()[-1] == STEPS - 1
     assert weights(project) == weights(long_run)
@@ -67,12 +65,14 @@ def assert_same_end(project: Project, long_run: Project) -> None:
 
 
 @pytest.mark.slow
-def test_ten_kills_at_random_steps_change_nothing(long_run: Project, tmp_path: Path) -> None:
+def test_ten_kills_at_random_moments_change_nothing(long_run: Project, tmp_path: Path) -> None:
     project = untrained(long_run, tmp_path / "project")
+    generator = random.Random(0)
     done: list[int] = []
-    for step in sorted(random.Random(0).sample(range(1, STEPS - 1), 10)):
+    for step in sorted(generator.sample(range(1, STEPS - 1), 10)):
         training = start_training(project)
         wait_for_step(project, training, step)
+        time.sleep(generator.uniform(0, 0.03))
         training.send_signal(signal.SIGKILL)
         training.wait()
         assert_went_on(done, project.computed_steps())
@@ -80,6 +80,22 @@ def test_ten_kills_at_random_steps_change_nothing(long_run: Project, tmp_path: P
     output = project.repro()
     assert project.ran(output) == ["full_train"]
     assert_went_on(done, project.computed_steps())
+    assert_same_end(project, long_run)
+
+
+@pytest.mark.slow
+def test_kills_inside_the_write_of_a_checkpoint_change_nothing(
+    long_run: Project, tmp_path: Path
+) -> None:
+    project = untrained(long_run, tmp_path / "project")
+    for step in SAVE_STEPS, 2 * SAVE_STEPS, 4 * SAVE_STEPS, 6 * SAVE_STEPS:
+        training = start_training(project)
+        if step > SAVE_STEPS:
+            wait_for_step(project, training, step - 1)
+        stop_inside_write(project, training, training.pid)
+        training.kill()
+        training.wait()
+    project.repro()
     assert_same_end(project, long_run)
 
 

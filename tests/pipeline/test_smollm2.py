@@ -1,13 +1,12 @@
 """The commands that the README gives for a real model: SmolLM2-135M with LoRA, on a CPU."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ..conftest import ROOT
 from ..project import Project, copy_repository
+from ..short_rows import keep_short_rows
 
 pytestmark = [pytest.mark.model, pytest.mark.network, pytest.mark.slow]
 
@@ -27,21 +26,11 @@ SHORTENED = (
 )
 
 
-def shorten(line: str) -> str:
-    """A conversation of the demo data, with the first line of its log, without time and node."""
-    messages: list[dict[str, Any]] = json.loads(line)["messages"]
-    said = {message["role"]: message["content"] for message in reversed(messages)}
-    said["system"], said["user"] = "Triage.", " ".join(said["user"].splitlines()[0].split()[2:])
-    roles = ("system", "user", "assistant")
-    return json.dumps({"messages": [{"role": role, "content": said[role]} for role in roles]})
-
-
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The repository after `make base-model` and `dvc exp run`, on few and short rows."""
     project = copy_repository(ROOT, tmp_path_factory.mktemp("smollm2") / "project")
-    rows = project.read("data/incidents.jsonl").splitlines()[:ROWS]
-    project.write("data/incidents.jsonl", "".join(f"{shorten(row)}\n" for row in rows))
+    keep_short_rows(project, ROWS)
     fetched = project.stage("demo.smollm2")
     assert fetched.returncode == 0, fetched.stdout
     project.commit("Start")
@@ -71,8 +60,7 @@ def test_the_overfit_gate_stops_when_the_rows_are_learned(adapted: Project) -> N
 
 
 def test_a_forced_run_gives_the_same_lock(adapted: Project, tmp_path: Path) -> None:
-    project = adapted.copy(tmp_path / "project")
-    project.commit("Keep the results")
+    project = adapted.copy(tmp_path / "project")  # no commit between: the manifest names it
     lock = project.read("dvc.lock")
     done = project.run("dvc", "repro", "-f")
     assert done.returncode == 0, done.stdout[-6000:]

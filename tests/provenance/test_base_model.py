@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from stages.cli import main
@@ -125,7 +126,7 @@ def test_a_revision_that_can_change_is_refused(revision: str) -> None:
 
 
 def test_the_hub_out_of_reach_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"names org/name at 12fd25f77366\.\.\., which cannot be"):
         find_base_model(f"org/name@{COMMIT}", "model.name_or_path")
 

@@ -26,7 +26,6 @@ QUICK_FAULTS = (
     "ignore_index is a class",
     "accumulation not divided",
     "head not in optimizer",
-    "zero_grad between micro-batches",
     "layers in a plain list",
     "mean of batch means, metric",
 )

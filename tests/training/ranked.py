@@ -84,12 +84,14 @@ def _be_rank(number: int, port: int, work: Work, directory: Path, name: str, kin
 def params_for(ranks: int, kind: str = "ddp") -> Params:
     """Four micro-batches of two rows a step, however many ranks share them.
 
-    kind: ddp, fsdp2, or replicas of another training: packed (rows) or adapter (over a base).
+    kind: ddp, fsdp2, or replicas of another training: packed (rows), budget (micro-batches filled
+    by tokens) or adapter (over a base).
     """
     values = {"model": hub_tree("0" * 64)} if kind == "adapter" else {}
     return make_params(
         **values,
         train__packing=kind == "packed",
+        train__max_tokens_per_batch=64 if kind == "budget" else None,
         train__num_processes=ranks,
         train__gradient_accumulation_steps=4 // ranks,
         train__distributed="fsdp2" if kind == "fsdp2" else "ddp",

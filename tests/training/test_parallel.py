@@ -140,7 +140,6 @@ def test_a_state_that_was_saved_goes_on_to_the_bit(together: Measured) -> None:
     assert [one["resumed"] for one in together] == [True, True]
 
 
-@pytest.mark.slow
 def test_two_ranks_train_on_packed_rows_as_one_process_does(
     packed: Measured, directory: Path
 ) -> None:
@@ -152,7 +151,17 @@ def test_two_ranks_train_on_packed_rows_as_one_process_does(
     assert [one["resumed"] for one in packed] == [True, True]
 
 
-@pytest.mark.slow
+def test_two_ranks_fill_batches_by_tokens_as_one_process_does(directory: Path) -> None:
+    ranks = run_ranks(train_together, directory, "budget", "budget")
+    with pinned_process():
+        alone = train_alone(directory, "budget")
+    assert_same_training(ranks, alone)
+    assert_same_weights(ranks[0], alone)
+    sizes = {len(rows) for one in ranks for rows in one["rows"]}
+    assert len(sizes) > 1  # ranks hold different numbers of rows
+    assert [one["resumed"] for one in ranks] == [True, True]
+
+
 def test_two_runs_with_two_ranks_have_the_same_bits(packed: Measured, directory: Path) -> None:
     again = run_ranks(train_together, directory, "again", "packed")
     for one, other in zip(packed, again, strict=True):
@@ -160,7 +169,6 @@ def test_two_runs_with_two_ranks_have_the_same_bits(packed: Measured, directory:
         assert all(t.equal(other["weights"][name]) for name, t in one["weights"].items())
 
 
-@pytest.mark.slow
 def test_shards_train_as_one_process_does(sharded: Measured, alone: dict[str, Any]) -> None:
     assert_same_training(sharded, alone)
     assert_same_weights(sharded[0], alone)
@@ -168,7 +176,6 @@ def test_shards_train_as_one_process_does(sharded: Measured, alone: dict[str, An
     assert [one["scheduler_steps"] for one in sharded] == [STEPS, STEPS]
 
 
-@pytest.mark.slow
 def test_shards_that_were_saved_go_on_to_the_bit(sharded: Measured) -> None:
     assert [one["resumed"] for one in sharded] == [True, True]
 
