@@ -117,6 +117,7 @@ class TokenStore:
                 raise ValueError(f"its columns are {', '.join(table.schema.names) or 'none'}")
             table.validate(full=True)
             self._batches = [self._columns(batch) for batch in table.to_batches()]
+        self._file.madvise(mmap.MADV_DONTNEED)  # what was looked through shall not stay in memory
         self._read = 0
         self._ends = np.cumsum([len(batch["offsets"]) - 1 for batch in self._batches])
 
