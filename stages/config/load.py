@@ -23,7 +23,8 @@ from .schema import CustomModel, HubModel, Model, Params, TinyGPTModel, TinyLoRA
 
 PARAMS_FILE = Path("params.yaml")
 PIPELINE_FILE = Path("dvc.yaml")
-MOST_VALUES = 100_000
+MOST_CHARACTERS, MOST_BRACKETS, MOST_VALUES = 1_000_000, 1000, 100_000
+"""Of a file of settings. A parser of YAML takes minutes over thousands of brackets in a line."""
 MODELS: dict[str, type[Model]] = {
     "tiny_gpt": TinyGPTModel,
     "tiny_lora": TinyLoRAModel,
@@ -39,7 +40,13 @@ class UndeclaredParam(UserError):
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML 1.2 mapping, the dialect in which DVC itself reads params.yaml and dvc.yaml."""
     try:
-        content = copy.deepcopy(_parse_yaml(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        if len(text) > MOST_CHARACTERS or max(map(text.count, "[{")) > MOST_BRACKETS:
+            raise UserError(
+                f"{path} is no file of settings: it has more than {MOST_CHARACTERS} characters or "
+                f"{MOST_BRACKETS} brackets"
+            )
+        content = copy.deepcopy(_parse_yaml(text))
     except FileNotFoundError:
         remedy = "; `holdshort compose` writes it" if path.name == PARAMS_FILE.name else ""
         raise UserError(f"{path} does not exist; run in the root of the project{remedy}") from None
@@ -49,7 +56,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{where}: not valid YAML ({error.problem or error.context})") from None
     except (YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not readable as UTF-8 YAML ({error})") from None
-    except OSError:
+    except (OSError, UserError):
         raise
     except Exception as error:  # of a parser that is given numbers or brackets without end
         raise UserError(f"{path}: not readable as YAML ({error})") from None
