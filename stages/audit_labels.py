@@ -2,7 +2,7 @@
 
     holdshort audit-labels --tokens FILE --source FILE --tokenizer DIR [--report DIR]
 
-Reads token rows (`foreign.foreign_labels`), finds the conversation of each (`foreign.matching`),
+Reads token rows (`foreign.token_files`), finds the conversation of each (`foreign.matching`),
 and judges them with the audit of gate 1 (`foreign.auditor`). Writes DIR/index.html,
 DIR/findings.csv and DIR/verdict.json.
 Exit code: 0 passed, 1 failed, 2 could not be judged.
@@ -18,7 +18,7 @@ from .chat.tokenizer import ChatTokenizer
 from .config.errors import UserError
 from .config.schema import Labels
 from .foreign.auditor import Auditor, Outcome
-from .foreign.foreign_labels import LABELS
+from .foreign.columns import LABELS
 from .foreign.locating import Located
 from .foreign.report_files import write_report
 from .foreign.source import Source, read_source

@@ -22,8 +22,8 @@ from .chat.token_store import TokenRow
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, UserError, load_params
 from .config.errors import reading
+from .probes.evaluating import evaluating
 from .probes.initial_loss import reference_loss
-from .probes.modes import evaluating
 from .probes.non_finite import Origin, watching_origins
 from .provenance.environment import compute_environment
 from .report.terminal import console, print_table, progress

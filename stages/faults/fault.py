@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..config.schema import HubModel, Params
+from ..config.schema import Params
 from ..training.loss import count_targets
 from ..training.setup import Parts
 
@@ -69,30 +69,6 @@ def train_values(**values: Any) -> Plant:
         return parts, replace(params, train=replace(params.train, **values))
 
     return plant
-
-
-def several_micro_batches(params: Params) -> str | None:
-    train = params.train
-    if train.gradient_accumulation_steps * train.num_processes > 1:
-        return None
-    return "a step has one micro-batch (train.gradient_accumulation_steps)"
-
-
-def below_adapter(params: Params) -> str | None:
-    if isinstance(params.model, HubModel) and params.model.adapter != "none":
-        return None
-    return "no transformers model is trained below an adapter"
-
-
-def only_in(*precisions: str) -> Applies:
-    """For faults of other precisions than float32."""
-
-    def applies(params: Params) -> str | None:
-        if params.run.precision in precisions:
-            return None
-        return f"run.precision is {params.run.precision}, not {' or '.join(precisions)}"
-
-    return applies
 
 
 def own_tokens(labels: torch.Tensor) -> int:

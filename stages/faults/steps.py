@@ -15,16 +15,14 @@ from ..config.schema import HubModel, Params, TinyGPTModel
 from ..training.loss import LossFunction
 from ..training.setup import Parts
 from ..training.step import StepResult, TrainStep
+from .applies import below_adapter, only_in, several_micro_batches
 from .fault import (
     Applies,
     DoesNotApply,
     Fault,
     Gate,
-    below_adapter,
     everywhere,
-    only_in,
     own_tokens,
-    several_micro_batches,
     swap,
 )
 from .labels import first_step

@@ -16,12 +16,13 @@ from ..mask_audit.audit import audit_rows
 from ..mask_audit.findings import Audit, Finding
 from ..report.terminal import progress
 from ..report.token_view import TokenView
-from .foreign_labels import ForeignRow, conversations_of, read_rows
+from .conversations import ForeignRow, conversations_of
 from .locating import Found, Located, Locator
 from .matching import Match, SourceIndex, fill_gaps
 from .row_view import view_of
 from .source import Source
 from .survey import Survey
+from .token_files import read_rows
 
 CHUNK_ROWS = 512
 MIN_MATCHED = 0.5

@@ -12,7 +12,7 @@ from ..chat.template_at_work import TemplateError
 from ..chat.tokenizer import ChatTokenizer
 from ..mask_audit.audit import token_bounds
 from ..mask_audit.findings import Finding, Row
-from .foreign_labels import ForeignRow
+from .conversations import ForeignRow
 from .matching import Place, place_messages
 
 TOKENS_SHOWN = 8

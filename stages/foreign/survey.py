@@ -14,7 +14,8 @@ import numpy as np
 from ..chat.conversation import BadRow
 from ..chat.labels import IGNORE_INDEX
 from ..config.errors import UserError
-from .foreign_labels import LABELS, MASKS, Columns, read_rows
+from .columns import LABELS, MASKS, Columns
+from .token_files import read_rows
 
 AGREES = 0.9
 """Share of a row's labels that must be copies of tokens for the row to speak for a reading."""

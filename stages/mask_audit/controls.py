@@ -11,16 +11,15 @@ from itertools import pairwise
 from ..chat.tokenizer import ChatTokenizer
 from ..config.schema import Labels
 from .audit import audit_collated, audit_rows
-from .corruptions import (
+from .corrupt_batches import (
     BATCH_CORRUPTIONS,
-    LABEL_CORRUPTIONS,
     PACK_CORRUPTIONS,
-    ROW_CORRUPTIONS,
-    Expected,
     plant_in_batch,
     plant_in_pack,
-    plant_in_row,
 )
+from .corrupt_labels import LABEL_CORRUPTIONS
+from .corrupt_rows import ROW_CORRUPTIONS, plant_in_row
+from .expected import Expected
 from .findings import Audit, Finding, Kind
 from .packed import audit_packed
 from .specimens import Specimen

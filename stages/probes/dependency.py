@@ -16,7 +16,7 @@ from torch import nn
 
 from ..chat.collator import Batch
 from ..training.step import Autocast, forward
-from .modes import evaluating
+from .evaluating import evaluating
 
 
 @dataclass

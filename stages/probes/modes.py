@@ -13,18 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..chat.collator import Batch
 from ..models.hub import is_adapter_off
 from ..training.step import Autocast, forward
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode (no dropout, no checkpointing); then every mode as before."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+from .evaluating import evaluating
 
 
 @contextmanager

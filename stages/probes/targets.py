@@ -22,6 +22,7 @@ from torch.amp import GradScaler
 
 from ..chat.labels import IGNORE_INDEX
 from ..chat.token_store import TokenRow
+from .outputs import logits_of
 
 LEARNED = 1 - 1e-3
 """A target this likely leaves hardly any gradient to read: its position is counted, not judged."""
@@ -88,14 +89,6 @@ def read_pull(probabilities: torch.Tensor, gradient: torch.Tensor) -> Pull:
         raised=gradient.lt(0).sum(-1),
         weight=weight.squeeze(-1),
     )
-
-
-def logits_of(output: Any) -> torch.Tensor:
-    """The logits that a model returns: as such, first of a tuple, or by their name."""
-    if isinstance(output, torch.Tensor):
-        return output
-    logits: torch.Tensor = output[0] if isinstance(output, tuple) else output.logits
-    return logits
 
 
 def next_targets(row: TokenRow) -> NDArray[np.int64]:

@@ -14,11 +14,12 @@ from torch.optim import Optimizer
 
 from ..config.errors import UserError
 from ..training.determinism import seed_everything
-from ..verdict.judging import Check, Measured, judge
-from ..verdict.rules.sanity import RULES
-from .examination import Examination
+from ..verdict.judging import judge_all
+from .examination.course import examine
+from .examination.scene import Given, set_scene
 from .limits import LIMITS
 from .report import SanityReport
+from .rules.book import RULES
 from .state import World
 from .subject import EvalFunction, LossFunction, Subject, TrainStep
 
@@ -71,10 +72,8 @@ def sanity_check(
     restore = world.keep()
     try:
         seed_everything(seed)
-        subject = Subject(model, loss_fn, optimizer, train_step)
-        examination = Examination(
-            subject=subject,
-            world=world,
+        given = Given(
+            subject=Subject(model, loss_fn, optimizer, train_step),
             loader=loader,
             val_loader=val_loader,
             eval_fn=eval_fn,
@@ -87,21 +86,14 @@ def sanity_check(
             pretrained=pretrained,
             steps=steps,
         )
-        examination.run()
+        scene = set_scene(given, world)
+        measured = examine(scene)
     finally:
         restore()
     after = world.digest()
     return SanityReport(
-        checks=judged(examination.measured, seed),
-        figures=examination.figures,
+        checks=judge_all(RULES, measured, LIMITS, seed, unmeasured=NOT_APPLICABLE),
+        figures=scene.figures,
         state_before=before,
         state_after=after,
     )
-
-
-def judged(measured: dict[str, Measured], seed: int) -> list[Check]:
-    """Every rule, in its order."""
-    absent = Measured(None, note=NOT_APPLICABLE)
-    unknown = set(measured) - {rule.id for rule in RULES}
-    assert not unknown, f"measured without a rule: {sorted(unknown)}"
-    return [judge(rule, measured.get(rule.id, absent), LIMITS, seed) for rule in RULES]

@@ -1,9 +1,7 @@
 """Are the batches fit to be learned from? Read from what the loaders give, without the model."""
 
-import hashlib
-import itertools
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,19 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from .subject import IGNORE_INDEX, Batch, Task, input_of, is_integer, labels_of
+from .batches import IGNORE_INDEX, Batch, input_of, is_integer, labels_of
+from .rows import collect_rows, comes_sorted, conflicting_share
+from .tasks import Task
 
 LONG_ENOUGH = 8
 """Rows with fewer numbers or tokens than this repeat by chance."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of some batches: digests of inputs, and labels as plain values (None: many)."""
-
-    digests: list[str]
-    labels: list[Any]
-    batch_sizes: list[int]
 
 
 @dataclass
@@ -52,35 +43,6 @@ class DataAudit:
     mask_inverted: bool = False
     supervised_padding: int = 0
     masked_stops: bool = False
-
-
-def collect_rows(batches: list[Batch]) -> Rows:
-    """Digest every row; a whole batch that comes again (a loader that cycles) is left out."""
-    digests: list[str] = []
-    labels: list[Any] = []
-    sizes: list[int] = []
-    known: set[str] = set()
-    for batch in batches:
-        given, targets = input_of(batch), labels_of(batch)
-        if given is None or given.ndim == 0:
-            continue
-        own = [_digest(row) for row in given.detach().cpu()]
-        whole = "".join(own)
-        if whole in known:
-            continue
-        known.add(whole)
-        digests += own
-        sizes.append(len(own))
-        if targets is not None and targets.ndim == 1 and len(targets) == len(own):
-            labels += targets.detach().cpu().tolist()
-        else:
-            rows = [None] * len(own) if targets is None else targets.detach().cpu()
-            labels += [None if row is None else _digest(row) for row in rows]
-    return Rows(digests, labels, sizes)
-
-
-def _digest(row: torch.Tensor) -> str:
-    return hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def audit_data(
@@ -162,23 +124,6 @@ def _count_classes(found: DataAudit, labels: torch.Tensor) -> Counter[int]:
     return counts
 
 
-def conflicting_share(rows: Rows) -> float:
-    """Share of rows whose input stands elsewhere with another label."""
-    by_input: dict[str, set[Any]] = defaultdict(set)
-    for digest, label in zip(rows.digests, rows.labels, strict=True):
-        by_input[digest].add(label)
-    return sum(len(by_input[digest]) > 1 for digest in rows.digests) / len(rows.digests)
-
-
-def comes_sorted(rows: Rows) -> bool | None:
-    """Do labels come in one run a class? None where too few rows or classes can tell."""
-    labels = rows.labels
-    if len(labels) < 32 or len(set(labels)) < 2:
-        return None
-    runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
-    return bool(runs <= 2 * len(set(labels)) and runs < len(labels) / 8)
-
-
 def find_leak(inputs: list[torch.Tensor], labels: list[torch.Tensor]) -> str | None:
     """The feature that is the label itself, up to scale."""
     if not labels or inputs[0].ndim != 2 or inputs[0].shape[1] < 4:
@@ -216,50 +161,6 @@ def _audit_masks(found: DataAudit, batches: list[Batch], config: Any) -> None:
                 stop_supervised |= bool((stops & (labels == stop)).any())
                 others |= bool((labels != IGNORE_INDEX).any())
     found.masked_stops = stop_seen and others and not stop_supervised
-
-
-def overlap(train: Rows, held_out: Rows) -> tuple[float, float]:
-    """(share of held-out rows that are training rows, share of repeats within training)."""
-    known = set(train.digests)
-    within = 1 - len(known) / max(len(train.digests), 1)
-    shared = sum(digest in known for digest in held_out.digests)
-    return shared / max(len(held_out.digests), 1), within
-
-
-@dataclass(frozen=True)
-class InputScale:
-    """Mean and spread of inputs, over all and by channel, with the error of the mean."""
-
-    mean: float
-    std: float
-    error: float
-    low: float
-    high: float
-
-
-def scale_of_inputs(inputs: list[torch.Tensor]) -> InputScale | None:
-    """None for token ids, and where there are too few numbers."""
-    if not inputs or not inputs[0].is_floating_point():
-        return None
-    flat = torch.cat(
-        [x.detach().double().reshape(len(x), -1).cpu() for x in inputs if x.ndim > 1]
-        or [torch.zeros(0, 1)]
-    )
-    if flat.numel() < 64 or not bool(flat.isfinite().all()):
-        return None
-    by_row = flat.mean(1)
-    error = float(by_row.std() / len(by_row) ** 0.5) if len(by_row) > 1 else float("inf")
-    return InputScale(
-        float(flat.mean()), float(flat.std()), error, float(flat.min()), float(flat.max())
-    )
-
-
-def scale_difference(one: InputScale, other: InputScale) -> tuple[float, float]:
-    """(difference of means in units of the spread beyond its error, ratio of spreads)."""
-    spread = max(one.std, other.std, 1e-12)
-    apart = max(abs(one.mean - other.mean) - 4 * (one.error + other.error), 0.0)
-    ratio = max(one.std, other.std) / max(min(one.std, other.std), 1e-12)
-    return apart / spread, ratio
 
 
 def workers_repeat(loader: Any) -> bool | None:

@@ -12,7 +12,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from .subject import Batch, Subject, input_of, is_integer, take_rows, with_input
+from .batches import Batch, input_of, is_integer, take_rows, with_input
+from .matrices import MATRICES
+from .subject import Subject
 
 NOISE = 1e-3
 """Share of the outputs' spread below which a change is rounding: kernels differ with the batch."""
@@ -41,6 +43,10 @@ class Dependency:
     repeatable: bool = True
     order: bool | None = None
     linear: float | None = None
+
+    @property
+    def ignores_input(self) -> bool:
+        return self.repeatable and self.own_input is False
 
 
 def measure_dependency(subject: Subject, batch: Batch, causal: bool) -> Dependency:
@@ -213,8 +219,6 @@ def has_attention(model: nn.Module) -> bool:
 
 def count_layers(model: nn.Module) -> int:
     """Modules with a matrix that multiplies their input, recurrent ones apart."""
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    names = ("Conv1D",)
     if any("lora_" in name for name, _ in model.named_parameters()):
         return 0
-    return sum(isinstance(m, kinds) or type(m).__name__ in names for m in model.modules())
+    return sum(isinstance(m, MATRICES) or type(m).__name__ == "Conv1D" for m in model.modules())

@@ -13,18 +13,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from .subject import (
+from .batches import (
     IGNORE_INDEX,
     Batch,
-    EvalFunction,
-    Subject,
-    Task,
+    first_tensor,
     join,
     labels_of,
+    moved_labels,
     size_of,
     take_rows,
 )
-from .targets import find_site, output_kind, replaced_logits
+from .outputs import OutputKind, find_site, output_kind, replaced_logits
+from .subject import EvalFunction, Subject
+from .tasks import Task
 
 SURE = 20.0
 """Logit of the class that a perfect model is sure of."""
@@ -38,25 +39,26 @@ class Evaluation:
     training mode; changed: what else than the mode is changed, None for nothing;
     batches_read of batches: how much of the loader; calls: of the model; whole: the metric over
     the same rows in one batch; perfect, wrong: with outputs that are always right, always wrong;
-    perturbed: with other weights; given: what the model was given.
+    given: what the model was given.
     """
 
     value: float = math.nan
     again: float = math.nan
     error: str | None = None
     training: bool = False
-    gradient: bool = False
     changed: str | None = None
-    left_training: bool = True
     batches_read: int = 0
     batches: int | None = None
     calls: int = 0
-    uneven: bool = False
     whole: float | None = None
     perfect: float | None = None
     wrong: float | None = None
-    perturbed: float | None = None
     given: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def runs_model(self) -> bool:
+        """Does it read the loader and call the model that it is given?"""
+        return self.batches_read > 0 and self.calls > 0
 
 
 class CountingLoader:
@@ -95,8 +97,6 @@ def evaluate(
     model = subject.model
     batches = list(loader)
     found.batches = len(batches)
-    sizes = {size_of(batch) for batch in batches}
-    found.uneven = len(sizes) > 1
     with undone():
         model.train()
         before = fingerprint()
@@ -110,30 +110,18 @@ def evaluate(
         found.batches_read = counting.read
         if found.calls and fingerprint() != before:
             found.changed = _what_changed(subject)
-        found.left_training = model.training
     with undone():
         model.train()
         torch.manual_seed(2)
         found.again = float(eval_fn(model, loader))
-    if not found.batches_read or not found.calls:
+    if not found.runs_model:
         return found
-    if found.uneven or _targets_uneven(batches):
+    if len({size_of(batch) for batch in batches}) > 1 or _targets_uneven(batches):
         whole = join(batches)
         if whole is not None:
             with undone(), suppress(Exception):
                 torch.manual_seed(1)
                 found.whole = float(eval_fn(model, [whole]))
-    with undone(), torch.no_grad():
-        generator = torch.Generator().manual_seed(0)
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                noise = torch.randn(parameter.shape, generator=generator).to(parameter)
-                parameter.add_(
-                    noise * (parameter.std() if parameter.numel() > 1 else 1) + noise * 0.1
-                )
-        with suppress(Exception):
-            torch.manual_seed(1)
-            found.perturbed = float(eval_fn(model, loader))
     _evaluate_answers(found, subject, eval_fn, loader, batches, task, num_classes, undone, shift)
     return found
 
@@ -144,10 +132,9 @@ def _noting(found: Evaluation, model: nn.Module) -> Callable[..., None]:
             return  # a copy brings the hooks of the original along
         found.calls += 1
         found.training |= module.training
-        found.gradient |= torch.is_grad_enabled()
-        tensors = [v for v in (*given, *named.values()) if isinstance(v, torch.Tensor)]
-        if tensors:
-            found.given.append(tensors[0].detach().clone())
+        first = first_tensor(given, named)
+        if first is not None:
+            found.given.append(first.detach().clone())
 
     return hook
 
@@ -223,7 +210,7 @@ def make_answers(
     labels: torch.Tensor,
     task: Task,
     num_classes: int | None,
-    kind: str,
+    kind: OutputKind,
     shift: int,
     right: bool,
 ) -> torch.Tensor | None:
@@ -240,8 +227,7 @@ def make_answers(
         return sure * 0.998 + 0.001 if kind == "probabilities" else (2 * sure - 1) * SURE
     target = labels
     if shift > 0 and labels.ndim == 2:
-        target = torch.full_like(labels, IGNORE_INDEX)
-        target[:, :-shift] = labels[:, shift:]
+        target = moved_labels(labels, shift)
     if logits.shape[:-1] == target.shape:
         k_axis = logits.ndim - 1
     elif logits.ndim == target.ndim + 1 and (logits.shape[0], *logits.shape[2:]) == target.shape:

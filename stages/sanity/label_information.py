@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import torch
 
-from .subject import IGNORE_INDEX, Batch, Task, input_of, is_integer, labels_of
+from .batches import IGNORE_INDEX, Batch, input_of, is_integer, labels_of
+from .tasks import Task
 
 FEATURES = 256
 """Most features of a row; wider inputs are projected at random."""
 ROWS = 1500
 FOLDS = 4
-RIDGE = (1.0, 100.0)
+RIDGE = 1.0
 NEIGHBOURS = 15
 AGREE = 12
 
@@ -115,35 +116,33 @@ def information(table: Table) -> Information:
             predicted[test] = predict(
                 table.features[train], table.labels[train], table.features[test], table.classes
             )
-        found.append(_score(predicted, table))
+        found.append(score(predicted, table.labels, table.classes))
     return max(found, key=lambda one: one.sigmas)
 
 
 def transfer(train: Table, held_out: Table) -> Information:
     """How well the held-out labels follow from what the training rows teach."""
-    found = [
-        _score(predict(train.features, train.labels, held_out.features, train.classes), held_out)
+    told = [
+        predict(train.features, train.labels, held_out.features, train.classes)
         for predict in PREDICTORS
     ]
+    found = [score(predicted, held_out.labels, train.classes) for predicted in told]
     return max(found, key=lambda one: one.sigmas)
 
 
-def _score(predicted: torch.Tensor, table: Table) -> Information:
+def score(predicted: torch.Tensor, labels: torch.Tensor, classes: bool) -> Information:
+    """Accuracy against that of guessing, or correlation. Both [n], float64; labels as in Table."""
     n = len(predicted)
-    if table.classes:
-        right = float((predicted.long() == table.labels).double().mean())
-        kinds = torch.unique(torch.cat([predicted.long(), table.labels]))
-        chance = float(
-            sum(
-                (predicted.long() == c).double().mean() * (table.labels == c).double().mean()
-                for c in kinds
-            )
-        )
+    if classes:
+        kind = predicted.long()
+        right = float((kind == labels).double().mean())
+        kinds = torch.unique(torch.cat([kind, labels]))
+        shares = ((kind == c).double().mean() * (labels == c).double().mean() for c in kinds)
+        chance = float(sum(shares))
         error = max((chance * (1 - chance) / n) ** 0.5, 1e-9)
         return Information(right, chance, (right - chance) / error, n)
-    a, b = predicted - predicted.mean(), table.labels - table.labels.mean()
-    size = float(a.norm() * b.norm())
-    correlation = float(a @ b) / size if size > 0 else 0.0
+    a, b = predicted - predicted.mean(), labels - labels.mean()
+    correlation = float(a @ b / (a.norm() * b.norm()).clamp_min(1e-12))
     return Information(correlation, 0.0, correlation * n**0.5, n)
 
 
@@ -158,7 +157,7 @@ def _ridge(x: torch.Tensor, y: torch.Tensor, test: torch.Tensor, classes: bool) 
     design = torch.cat([x, one], 1)
     kinds = torch.unique(y) if classes else None
     target = (y[:, None] == kinds[None]).double() if kinds is not None else y[:, None]
-    gram = design.T @ design + RIDGE[0] * len(x) ** 0.5 * torch.eye(design.shape[1]).double()
+    gram = design.T @ design + RIDGE * len(x) ** 0.5 * torch.eye(design.shape[1]).double()
     weights = torch.linalg.solve(gram, design.T @ target)
     scores = torch.cat([test, torch.ones(len(test), 1, dtype=torch.float64)], 1) @ weights
     predicted: torch.Tensor = scores[:, 0] if kinds is None else kinds[scores.argmax(1)].double()

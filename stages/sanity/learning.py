@@ -3,8 +3,10 @@
 import torch
 from torch.optim import AdamW
 
-from .label_information import Information
-from .subject import Batch, Subject, Task, labels_of, side_by_side
+from .batches import Batch, labels_of
+from .label_information import Information, score
+from .subject import Subject
+from .tasks import Task, side_by_side
 
 RATE = 3e-3
 
@@ -34,16 +36,10 @@ def learned_information(
         assert side is not None
         z = side.logits.double()
         predicted.append(z.argmax(1).double() if z.shape[1] > 1 else z[:, 0])
-        known.append(side.labels.double())
+        known.append(side.labels)
     p, y = torch.cat(predicted), torch.cat(known)
     if task == "regression":
-        a, b = p - p.mean(), y - y.mean()
-        correlation = float(a @ b / (a.norm() * b.norm()).clamp_min(1e-12))
-        return Information(correlation, 0.0, correlation * len(y) ** 0.5, len(y))
+        return score(p, y.double(), classes=False)
     if task == "binary":
         p = (p > 0).double()
-    right = float((p == y).double().mean())
-    kinds = torch.unique(torch.cat([p, y]))
-    chance = float(sum((p == c).double().mean() * (y == c).double().mean() for c in kinds))
-    error = max((chance * (1 - chance) / len(y)) ** 0.5, 1e-9)
-    return Information(right, chance, (right - chance) / error, len(y))
+    return score(p, y.long(), classes=True)

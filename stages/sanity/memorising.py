@@ -13,17 +13,12 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
-from .subject import (
-    IGNORE_INDEX,
-    Batch,
-    Subject,
-    Task,
-    labels_of,
-    logits_of,
-    side_by_side,
-    with_input,
-)
-from .targets import output_kind
+from ..probes.evaluating import keeping_modes
+from ..probes.outputs import logits_of
+from .batches import Batch, labels_of, moved_labels, with_input
+from .outputs import output_kind
+from .subject import Subject
+from .tasks import Task, side_by_side
 from .watching import applied_rates
 
 LEARNED = 0.2
@@ -47,7 +42,6 @@ class Memorised:
     steps: int = 0
     rate: float | None = None
     floor: float = 0.0
-    error: str | None = None
 
     @property
     def final(self) -> float:
@@ -115,20 +109,17 @@ def batch_loss(
     running = [m for m in subject.model.modules() if isinstance(m, _BatchNorm)]
 
     def measure() -> float:
-        modes = {module: module.training for module in subject.model.modules()}
         state = torch.get_rng_state()
         buffers = [(b, b.clone()) for m in running for b in m.buffers()]
-        subject.model.train(bool(running))
         try:
-            with torch.no_grad():
+            with keeping_modes(subject.model), torch.no_grad():
+                subject.model.train(bool(running))
                 outputs = subject.forward(batch)
                 found = reference_loss(subject, outputs, batch, task, num_classes, shift)
                 if found is None:
                     found = float(subject.loss(outputs, batch).detach().float().mean())
             return found
         finally:
-            for module, mode in modes.items():
-                module.training = mode
             torch.set_rng_state(state)
             for buffer, content in buffers:
                 buffer.copy_(content)
@@ -153,9 +144,7 @@ def reference_loss(
         return None
     target = side.labels
     if shift > 0 and labels.ndim == 2:
-        moved = torch.full_like(labels, IGNORE_INDEX)
-        moved[:, :-shift] = labels[:, shift:]
-        target = moved.reshape(-1)
+        target = moved_labels(labels, shift).reshape(-1)
     known = (target >= 0) & (target < side.logits.shape[1])
     if not bool(known.any()):
         return None

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..provenance.records import finite
 from ..verdict.judging import Check
-from ..verdict.rules.sanity import CAUSES
+from .rules.causes import CAUSES
 
 LAYERS_SHOWN = 12
 

@@ -11,8 +11,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..probes.observe import ActivationRecord, watching_activations
-from .settings import MATRICES
-from .subject import Batch, Subject
+from .batches import Batch
+from .matrices import MATRICES
+from .subject import Subject
 from .watching import StepRecord, StepWatch
 
 ROUNDING = 1e-6
@@ -49,6 +50,12 @@ class Run:
     arrived: set[str] = field(default_factory=set)
     gains: list[str] = field(default_factory=list)
     matrices: set[str] = field(default_factory=set)
+
+    @property
+    def period(self) -> int:
+        """Calls of the training step for one of the optimizer."""
+        called = sum(bool(record.optimizers) for record in self.records)
+        return round(len(self.records) / called) if called else 1
 
 
 def run_steps(subject: Subject, batches: Sequence[Batch], optimizer: Optimizer, steps: int) -> Run:

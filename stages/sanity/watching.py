@@ -18,17 +18,15 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .subject import logits_of
+from .batches import first_tensor
 
 
 @dataclass(frozen=True)
 class Forward:
-    """One call of the model. rows: its batch size; precision: of autocast, None without it."""
+    """One call of the model. precision: of autocast, None without it; given: its first tensor."""
 
     training: bool
     precision: torch.dtype | None
-    output: torch.dtype | None
-    rows: int
     given: torch.Tensor | None
 
 
@@ -38,8 +36,7 @@ class StepRecord:
 
     optimizers: ids of the optimizers that stepped, in order; learning_rates: the largest of each
     such step; grad_norm: of what was accumulated, arrived_norm: of the sum of all that came in
-    during the step, applied_norm: of what the optimizer got,
-    kept_norm: of what is left afterwards (None where gradients were cleared);
+    during the step, applied_norm: of what the optimizer got;
     stale: parameters whose first new gradient after an optimizer step was added to an old one;
     clips: when gradients were clipped: "before backward", "before step", "before unscaling",
     "after step"; autocast: was it entered, enabled; scaled, scale: was the loss scaled, by what.
@@ -49,11 +46,9 @@ class StepRecord:
     forwards: list[Forward] = field(default_factory=list)
     optimizers: list[int] = field(default_factory=list)
     learning_rates: list[float] = field(default_factory=list)
-    backwards: int = 0
     grad_norm: float = float("nan")
     arrived_norm: float = float("nan")
     applied_norm: float = float("nan")
-    kept_norm: float | None = None
     stale: list[str] = field(default_factory=list)
     clips: list[str] = field(default_factory=list)
     autocast: bool = False
@@ -86,9 +81,6 @@ class StepWatch:
             stack.enter_context(_watching_autocast(record))
             yield record
         record.warnings = [str(one.message) for one in caught]
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        if gradients:
-            record.kept_norm = float(nn.utils.get_total_norm(gradients))
 
     def _hooks(self, record: StepRecord) -> list[Any]:
         incoming: dict[str, torch.Tensor] = {}
@@ -113,22 +105,12 @@ class StepWatch:
             return hook
 
         def before_forward(module: nn.Module, given: Any, named: Any) -> None:
-            tensors = [v for v in (*given, *named.values()) if isinstance(v, torch.Tensor)]
-            autocast = torch.is_autocast_enabled(_device_type(tensors))
-            precision = torch.get_autocast_dtype(_device_type(tensors)) if autocast else None
-            rows = len(tensors[0]) if tensors and tensors[0].ndim else 0
-            first = tensors[0].detach().clone() if tensors else None
-            record.forwards.append(Forward(module.training, precision, None, rows, first))
-
-        def after_forward(module: nn.Module, given: Any, outputs: Any) -> None:
-            try:
-                logits = logits_of(outputs)
-            except ValueError:
-                return
-            last = record.forwards[-1]
-            record.forwards[-1] = Forward(
-                last.training, last.precision, logits.dtype, last.rows, last.given
-            )
+            first = first_tensor(given, named)
+            device = "cpu" if first is None else first.device.type
+            autocast = torch.is_autocast_enabled(device)
+            precision = torch.get_autocast_dtype(device) if autocast else None
+            copied = None if first is None else first.detach().clone()
+            record.forwards.append(Forward(module.training, precision, copied))
 
         def before_step(optimizer: Optimizer, *_: Any) -> None:
             record.optimizers.append(id(optimizer))
@@ -144,7 +126,6 @@ class StepWatch:
 
         handles = [
             self.model.register_forward_pre_hook(before_forward, with_kwargs=True),
-            self.model.register_forward_hook(after_forward),
             register_optimizer_step_pre_hook(before_step),
             register_optimizer_step_post_hook(after_step),
         ]
@@ -208,10 +189,6 @@ def _noticing(owner: Any, name: str, notice: Callable[..., None]) -> Iterator[No
         yield
     finally:
         setattr(owner, name, original)
-
-
-def _device_type(tensors: list[torch.Tensor]) -> str:
-    return tensors[0].device.type if tensors else "cpu"
 
 
 @contextmanager

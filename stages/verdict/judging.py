@@ -141,11 +141,12 @@ def judge_all(
     measured: Mapping[str, Measured],
     params: Mapping[str, Any],
     seed: int | None = None,
+    unmeasured: str = "the gate did not measure it",
 ) -> list[Check]:
-    """Judge every rule of a gate, in its order; what was not measured was not judged."""
+    """Judge every rule of a gate, in its order; what was not measured was not judged, and why."""
     unknown = set(measured) - {rule.id for rule in rules}
     assert not unknown, f"measured without a rule: {sorted(unknown)}"
-    absent = Measured(None, note="the gate did not measure it")
+    absent = Measured(None, note=unmeasured)
     return [judge(rule, measured.get(rule.id, absent), params, seed) for rule in rules]
 
 

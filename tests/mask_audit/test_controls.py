@@ -21,7 +21,9 @@ from stages.mask_audit.controls import (
     judge,
     run_controls,
 )
-from stages.mask_audit.corruptions import Expected, Fault, plant_in_batch, plant_in_row
+from stages.mask_audit.corrupt_batches import plant_in_batch
+from stages.mask_audit.corrupt_rows import plant_in_row
+from stages.mask_audit.expected import Expected, Fault
 from stages.mask_audit.findings import Audit, Finding, Kind
 from stages.mask_audit.specimens import Specimen, undecided_tokens
 from stages.mask_report import controls_missed

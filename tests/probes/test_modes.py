@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import dropout
 
-from stages.probes.modes import evaluating, evaluation_difference, watching_dropout
+from stages.probes.evaluating import evaluating
+from stages.probes.modes import evaluation_difference, watching_dropout
 from stages.probes.precision import smallest_half_change, watching_dtypes
 from stages.training.setup import make_autocast
 from stages.training.step import forward

@@ -14,7 +14,8 @@ from torch.optim import lr_scheduler
 from stages.config import UserError
 from stages.sanity import sanity_check
 from stages.sanity.limits import LIMITS
-from stages.verdict.rules.sanity import CAUSES, RULES
+from stages.sanity.rules.book import RULES
+from stages.sanity.rules.causes import CAUSES
 
 from ..conftest import ROOT
 from . import faults, healthy

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stages.sanity.subject import Subject, Task
-from stages.sanity.targets import TargetProbe, run_target_probe
+from stages.sanity.subject import Subject
+from stages.sanity.targets.measure import run_target_probe
+from stages.sanity.targets.probe import TargetProbe
+from stages.sanity.tasks import Task
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 
