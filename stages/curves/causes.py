@@ -223,6 +223,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
     ),
     "norm_not_finite": (
         _cause("float16 overflows at each step", "train in bfloat16; start from a lower scale"),
+        _cause(RATE_TOO_HIGH.text, LOWER_RATE, "divergence", "nan_early", "nan_late"),
         _cause("a derivative is infinite (sqrt or log of 0)",
                "torch.autograd.detect_anomaly() names the place"),
     ),
