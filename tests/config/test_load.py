@@ -349,7 +349,8 @@ def test_a_list_is_no_mapping(elsewhere: Path) -> None:
 
 def test_an_alias_inside_of_what_it_names_is_refused(elsewhere: Path) -> None:
     assert unreadable(b"run: &run\n  seed: *run\n") == (
-        "params.yaml: an alias stands inside of what it names; write the values out"
+        "params.yaml: an alias stands inside of what it names, or aliases multiply what they name "
+        "to more than 100000 values; write the values out"
     )
 
 
