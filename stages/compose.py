@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from dvc.utils.hydra import compose_and_dump
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -48,8 +47,10 @@ def compose(overrides: Sequence[str] = ()) -> str:
             )
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(_explain(str(error))) from None
-        except (yaml.YAMLError, ValueError) as error:
-            reason = " ".join(str(error).split())
+        except OSError:
+            raise
+        except Exception as error:  # of parsers, over what nobody meant as an override
+            reason = str(error) or type(error).__name__
             raise UserError(f"conf/ or the overrides cannot be read: {reason}") from None
         text = output.read_text(encoding="utf-8")
         parse_params(read_yaml(output))

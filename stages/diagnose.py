@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .config.errors import UserError
+from .config.errors import UserError, visible
 from .curves.columns import NAMES, Role
 from .curves.diagnosis import Diagnosis, diagnose
 from .curves.read_log import read_log
 from .curves.run_log import RunLog
 from .curves.signature import Known, Signature
-from .report.terminal import console, visible
+from .report.terminal import console
 
 
 @dataclass(frozen=True)

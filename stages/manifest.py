@@ -31,7 +31,7 @@ from .provenance.code import code_sha256
 from .provenance.environment import recorded_facts
 from .provenance.git import lineage
 from .provenance.hashing import total_sha256
-from .provenance.records import read_metrics, write_json
+from .provenance.records import read_metrics, sealed, write_json
 from .report.page import Section, Table, report_directory, write_page
 from .report.terminal import console
 from .verdict.clearance import (
@@ -76,8 +76,8 @@ def budget_of(params: Params) -> Budget:
         architecture = find_architecture(params.model, read_meta().vocab_size)
     except UserError:
         architecture = None
-    counted = Parameters(probed["parameters"], probed["trainable_parameters"])
-    return make_budget(params, counted, architecture, probed["steps"])
+    counted = Parameters(probed.count("parameters"), probed.count("trainable_parameters"))
+    return make_budget(params, counted, architecture, probed.count("steps"))
 
 
 def budget_section(params: Params, budget: Budget) -> Section:
@@ -108,7 +108,7 @@ def compose_manifest(
             "splits": {
                 split: hashed.outputs[f"artifacts/dataset/{split}.jsonl"] for split in SPLITS
             },
-            "rows": {split: read_metrics("hash_data")[f"{split}_rows"] for split in SPLITS},
+            "rows": {split: read_metrics("hash_data").count(f"{split}_rows") for split in SPLITS},
         },
         "tokens": {"sha256": clearance["tokens_sha256"], "files": verdicts["mask_report"].outputs},
         "tokenizer": read_meta().tokenizer,
@@ -190,7 +190,7 @@ def main(params: Params) -> None:
         params, budget, weights_sha256=clearance["base_weights_sha256"]
     )
     write_json(report_directory("manifest") / ADAPTER_CONFIG, adapter_config)
-    write_json(MANIFEST, manifest)
+    write_json(MANIFEST, sealed(manifest))
     write_json(CLEARANCE, clearance)
     console.print(f"all {len(verdicts)} gates passed; training is cleared", style="green")
     console.print(f"manifest digest: {manifest['digest']}", markup=False)

@@ -417,7 +417,7 @@ def main(params: Params) -> None:
     tokenizer = ChatTokenizer(params.model.tokenizer, today)
     collator = load_hook(params.data.collator, "data.collator", collate)
     inputs = sha256_tree([DATASET]) | tokenizer.digests()
-    done = tokenise(params, tokenizer, upstream["rows"])
+    done = tokenise(params, tokenizer, upstream.count("rows"))
     if not done.accounting["train"].kept:
         raise UserError(
             "no row of the training split is left to train on: "

@@ -21,13 +21,14 @@ from .chat.collator import Batch
 from .chat.token_store import TokenRow
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, UserError, load_params
+from .config.errors import reading
 from .probes.evaluating import evaluating
 from .probes.initial_loss import reference_loss
 from .probes.non_finite import Origin, watching_origins
 from .provenance.environment import compute_environment
 from .report.terminal import console, print_table, progress
 from .training.checkpoint import load_state
-from .training.incident import CHECKPOINT, Incident, latest_incident
+from .training.incident import Incident, latest_incident
 from .training.run import Run, start_run
 from .training.state import capture, restore
 from .training.step import forward
@@ -58,11 +59,19 @@ class Replay:
         return (repr(self.loss), repr(self.grad_norm)) == (incident.loss, incident.grad_norm)
 
 
-def go_to(run: Run, directory: Path, step: int) -> None:
-    """Restore the checkpoint of an incident, if it has one, and take the steps that are missing."""
-    checkpoint = directory / CHECKPOINT
-    if checkpoint.exists():
-        restore(run, load_state(checkpoint))
+def go_to(run: Run, checkpoint: Path | None, step: int) -> None:
+    """Restore the checkpoint of an incident, if it has one, and take the steps that are missing.
+
+    Raises UserError for a checkpoint of another training or of later steps.
+    """
+    if checkpoint is not None:
+        state = load_state(checkpoint)
+        with reading(checkpoint, "a checkpoint of this training", "run the training again"):
+            restore(run, state)
+    if not run.done <= step < run.steps:
+        raise UserError(
+            f"step {step} cannot be taken again: {run.done} of {run.steps} steps are done before it"
+        )
     with progress("steps") as bar:
         for _ in bar.track(range(run.done, step), description=f"to step {step}"):
             run.telemetry.append({"loss": run.next_step().loss})
@@ -172,8 +181,9 @@ def run(directory: Path | None) -> int:
     incident = Incident.read(directory)
     params = authorised_params(incident)
     console.print(f"{directory}: {incident.reason}")
+    checkpoint = incident.checkpoint_in(directory)
     training = start_run(params)
-    go_to(training, directory, incident.step)
+    go_to(training, checkpoint, incident.step)
     rows = training.batches.rows_of_step(incident.step)
     replay = take_again(training)
     step_rows = StepRows(rows, [len(losses) for losses in replay.losses])

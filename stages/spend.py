@@ -11,6 +11,7 @@ from rich.table import Table
 
 from .chat.token_store import TOKENS, TokenStore
 from .config import Params, Refusal, UserError, parse_params, read_yaml
+from .config.errors import reading
 from .config.load import PARAMS_FILE
 from .config.schema import HubModel
 from .estimate.architecture import find_architecture
@@ -43,7 +44,8 @@ def vocabulary_of(params: Params) -> int:
     path = Path(params.model.tokenizer) / "tokenizer.json"
     if not path.is_file():
         raise UserError(f"params.yaml: 'model.tokenizer': there is no {path}")
-    return int(Tokenizer.from_file(str(path)).get_vocab_size(with_added_tokens=True))
+    with reading(path, "a tokenizer", "bring the files of the tokenizer again"):
+        return int(Tokenizer.from_file(str(path)).get_vocab_size(with_added_tokens=True))
 
 
 def count_all_steps(params: Params) -> int:

@@ -9,12 +9,13 @@ expected, 1 they are not, 2 it could not be told.
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .config import UserError, load_params
+from .config.errors import reading
 from .config.load import PARAMS_FILE, declared_keys, declared_values
 from .models.record import RECORD, ModelRecord, read_record
 from .provenance.base_model import resolve_file
@@ -32,8 +33,8 @@ from .provenance.drift import (
 )
 from .provenance.environment import compute_environment, recorded_facts
 from .provenance.git import lineage
-from .provenance.hashing import files_below, sha256_files
-from .provenance.records import read_json
+from .provenance.hashing import files_below, inside, sha256_files
+from .provenance.records import is_sealed, read_json
 from .report.terminal import console
 from .revisions.printing import line
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
@@ -47,15 +48,15 @@ class Verified:
     drifts: list[Drift]
 
 
-def hashes_here(paths: Sequence[str]) -> dict[str, str]:
+def hashes_here(files: Mapping[str, Path]) -> dict[str, str]:
     """sha256 of each file that is there, under the name that the record has for it."""
-    files = {path: resolve_file(path) for path in paths}
     found = sha256_files(file for file in files.values() if file.is_file())
     return {path: found.get(file.as_posix(), MISSING) for path, file in files.items()}
 
 
 def compare_files(kind: str, recorded: Mapping[str, str]) -> Iterator[Drift]:
-    yield from compare(kind, recorded, hashes_here(list(recorded)), "another run")
+    here = hashes_here({name: resolve_file(name) for name in recorded})
+    yield from compare(kind, recorded, here, "another run")
 
 
 def new_data(recorded: Mapping[str, str], params: Mapping[str, Any]) -> Iterator[Drift]:
@@ -75,7 +76,7 @@ def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
     """
     try:
         return list(_find_drifts(manifest))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{MANIFEST} is no record of this project ({error!r}); bring it back with "
             f"`git checkout -- {MANIFEST}` or `dvc repro`"
@@ -83,6 +84,8 @@ def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
 
 
 def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
+    if not is_sealed(manifest):
+        yield Drift("manifest", "its text", "as written", "changed since", "nothing")
     params = load_params("manifest").run
     here = declared_values("manifest")
     yield from compare_files("data", manifest["data"]["files"])
@@ -129,8 +132,9 @@ def compare_commit(recorded: Mapping[str, Any], params: Mapping[str, Any]) -> It
 
 def verify_model(directory: Path, record: ModelRecord) -> list[Drift]:
     """A model directory by itself: its files, and what would compute with it here."""
-    recorded = {(directory / name).as_posix(): digest for name, digest in record.files.items()}
-    drifts = list(compare_files("model", recorded))
+    files = {(file := inside(directory, name)).as_posix(): file for name in record.files}
+    recorded = dict(zip(files, record.files.values(), strict=True))
+    drifts = list(compare("model", recorded, hashes_here(files), "another run"))
     known = {*recorded, (directory / RECORD).as_posix()}
     strangers = (file.as_posix() for file in files_below(directory))
     drifts += [
@@ -147,17 +151,15 @@ def verify_model(directory: Path, record: ModelRecord) -> list[Drift]:
 
 def manifest_of(revision: str) -> Any:
     """training_manifest.json of a git revision. Raises UserError when it has none."""
-    command = ["git", "show", f"{revision}:{MANIFEST}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["git", "show", "--end-of-options", f"{revision}:{MANIFEST}"]
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         raise UserError(
             f"{revision} is neither a directory with {RECORD} nor a revision with {MANIFEST}: "
-            f"{done.stderr.strip() or 'git does not know it'}"
+            f"{done.stderr.decode(errors='replace').strip() or 'git does not know it'}"
         )
-    try:
+    with reading(f"{MANIFEST} of {revision}", "JSON", "name another revision"):
         return json.loads(done.stdout)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{MANIFEST} of {revision} is not JSON: {error}") from None
 
 
 def verify(target: str | None) -> Verified:

@@ -17,6 +17,9 @@ ASSISTANT = "assistant"
 
 Message = dict[str, Any]
 
+NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What decoding a text that is no JSON, or is nested too deeply to be any, may raise."""
+
 
 class BadRow(ValueError):
     """A row that is no conversation; the text says why, without file and line."""
@@ -65,8 +68,11 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                conversation = decoder.decode(line)
+                if not all(isinstance(one.get("role"), str) for one in conversation.messages):
+                    raise msgspec.ValidationError("a message has no role")
+                yield conversation
+            except NOT_JSON as error:
                 raise UserError(
                     f"{path}:{number} is damaged ({error}); `dvc repro hash_data` writes it anew"
                 ) from None

@@ -8,7 +8,7 @@ SEARCHING_METHODS = {
     *("split", "rsplit", "partition", "rpartition", "startswith", "endswith"),
     *("find", "rfind", "index", "count", "replace", "removeprefix", "removesuffix"),
 }
-_GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 
 def inspected_constants(template: str) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from .labels import Labelled
 
 TOKENS = Path("artifacts/tokens")
@@ -28,6 +29,7 @@ SCHEMA = pa.schema(
         ("roles", pa.list_(pa.uint8())),
     ]
 )
+AGAIN = "`dvc repro -f -s mask_report` writes them anew"
 ROWS_PER_BATCH = 1024
 ROWS_KEPT_IN_MEMORY = 256
 """Each row in random order maps up to three times 64 KiB: the kernel maps what lies around it."""
@@ -107,16 +109,26 @@ class TokenStore:
         path = directory / f"{split}.arrow"
         if not path.is_file():
             raise UserError(f"{path} is missing; run `dvc repro mask_report`")
-        with path.open("rb") as file:
-            self._file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with reading(path, "tokens", AGAIN):
+            with path.open("rb") as file:
+                self._file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            table = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._file))).read_all()
+            if table.schema != SCHEMA:
+                raise ValueError(f"its columns are {', '.join(table.schema.names) or 'none'}")
+            table.validate(full=True)
+            self._batches = [self._columns(batch) for batch in table.to_batches()]
+        self._file.madvise(mmap.MADV_DONTNEED)  # what was looked through shall not stay in memory
         self._read = 0
-        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._file)))
-        self._batches = [self._columns(batch) for batch in reader.read_all().to_batches()]
         self._ends = np.cumsum([len(batch["offsets"]) - 1 for batch in self._batches])
 
     @staticmethod
     def _columns(batch: pa.RecordBatch) -> dict[str, Any]:
         lists = {name: batch.column(name) for name in ("input_ids", "labels", "roles")}
+        if any(column.null_count for column in batch.columns):
+            raise ValueError("a row lacks something")
+        offsets = lists["input_ids"].offsets
+        if not all(one.offsets.equals(offsets) for one in lists.values()):
+            raise ValueError("a row has not as many labels or roles as tokens")
         columns: dict[str, Any] = {name: array.values.to_numpy() for name, array in lists.items()}
         return columns | {
             "offsets": lists["input_ids"].offsets.to_numpy(),
@@ -165,8 +177,7 @@ def read_meta(directory: Path = TOKENS) -> TokenMeta:
     """Raises UserError when the store has none."""
     path = directory / "meta.json"
     try:
-        return TokenMeta(**json.loads(path.read_text(encoding="utf-8")))
+        with reading(path, "facts of tokens", AGAIN):
+            return msgspec.json.decode(path.read_bytes(), type=TokenMeta)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run `dvc repro mask_report`") from None
-    except (ValueError, TypeError):
-        raise UserError(f"{path} is damaged; run `dvc repro -f -s mask_report`") from None

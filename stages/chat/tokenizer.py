@@ -13,16 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from ..provenance.base_model import WEIGHT_SUFFIXES, find_base_model, is_reference
 from ..provenance.hashing import sha256_tree, total_sha256
 from .conversation import ASSISTANT, Message
 from .inspected import inspected_constants
 from .spans import SENTINEL
+from .template_at_work import TemplateAtWork, TemplateError
 
 PROBE: list[Message] = [
     {"role": "user", "content": "question"},
@@ -31,9 +31,9 @@ PROBE: list[Message] = [
 
 SYSTEM: Message = {"role": "system", "content": "Answer questions."}
 
-
-class TemplateError(ValueError):
-    """The chat template refuses a conversation; the text is the template's own reason."""
+REMEDY = "bring the files of the tokenizer again"
+TOKENS_A_CHARACTER = 64
+"""A character is four bytes at most; a normaliser may write some more for it."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,15 @@ class ChatTokenizer:
         self.directory = self._base.directory if self._base else Path(directory)
         self._tokenizer = _load(self.directory)
         self._backend = self._tokenizer.backend_tokenizer
+        self._backend.no_truncation()  # else rows are cut in silence
+        self._backend.no_padding()
+        self._at_work = TemplateAtWork(self.directory)
         self._pieces: dict[int, str] = {}
         try:
             self._pin_clock(today)
             self.stop_token_id = self._find_stop_token()
             self.pad_token_id = self._find_pad_token()
-        except (jinja2.TemplateError, TemplateError) as reason:
+        except TemplateError as reason:
             raise UserError(
                 f"the chat template of the tokenizer in {directory} cannot render a plain question "
                 f"and answer: {reason}; mend chat_template.jinja there"
@@ -255,15 +258,18 @@ class ChatTokenizer:
         generation_prompt: bool = False,
     ) -> str:
         """The conversation as text, by the chat template. Raises TemplateError with its reason."""
-        try:
+        with self._at_work:
             if tools is None and all(map(_is_plain, messages)):
                 variables = self._variables(messages, generation_prompt=generation_prompt)
-                return str(self._compiled.render(**variables))
-            text: str = self._tokenizer.apply_chat_template(
-                list(messages), tools=tools, tokenize=False, add_generation_prompt=generation_prompt
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
-            raise TemplateError(" ".join(str(error).split())) from None
+                text = str(self._compiled.render(**variables))
+            else:
+                text = self._tokenizer.apply_chat_template(
+                    list(messages),
+                    tools=tools,
+                    tokenize=False,
+                    add_generation_prompt=generation_prompt,
+                )
+        self._at_work.refuse_endless(text, messages, tools)
         return text
 
     def _variables(
@@ -281,7 +287,7 @@ class ChatTokenizer:
     @cached_property
     def has_markers(self) -> bool:
         """Does the template say itself what is generated?"""
-        return re.search(r"\{%-?\s*generation\s*-?%\}", self._template()) is not None
+        return re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", self._template()) is not None
 
     def render_marked(
         self, messages: Sequence[Message], tools: list[Any] | None
@@ -292,28 +298,33 @@ class ChatTokenizer:
         """
         from transformers.utils import chat_template_utils as rendering
 
-        try:
+        with self._at_work:
             if tools is None and all(map(_is_plain, messages)):
                 text, spans = rendering._render_with_assistant_indices(
                     self._compiled, **self._variables(messages)
                 )
-                return text, spans
-            (text,), (spans,) = rendering.render_jinja_template(
-                [[{k: v for k, v in one.items() if v is not None} for one in messages]],
-                tools=tools,
-                chat_template=self._template(),
-                return_assistant_tokens_mask=True,
-                **self._special_tokens,
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
-            raise TemplateError(" ".join(str(error).split())) from None
+            else:
+                (text,), (spans,) = rendering.render_jinja_template(
+                    [[{k: v for k, v in one.items() if v is not None} for one in messages]],
+                    tools=tools,
+                    chat_template=self._template(),
+                    return_assistant_tokens_mask=True,
+                    **self._special_tokens,
+                )
+        self._at_work.refuse_endless(text, messages, tools)
         return text, spans
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenise texts that already hold their special tokens; runs on all cores."""
-        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        with reading(self.directory, "a tokenizer", REMEDY):
+            encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
         rows = []
-        for encoding in encodings:
+        for text, encoding in zip(texts, encodings, strict=True):
+            if len(encoding) > TOKENS_A_CHARACTER * (len(text) + 1):
+                raise UserError(
+                    f"the tokenizer in {self.directory} makes {len(encoding)} tokens of "
+                    f"{len(text)} characters; mend the normalizer in its tokenizer.json"
+                )
             offsets = encoding.offsets
             starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
             rows.append(Encoded(np.array(encoding.ids, np.int32), starts, ends))
@@ -350,7 +361,8 @@ class ChatTokenizer:
     def _pin_clock(self, today: datetime.date) -> None:
         from transformers.utils.chat_template_utils import _compile_jinja_template
 
-        self._compiled = _compile_jinja_template(self._template())  # cached: rendering uses it
+        with self._at_work:
+            self._compiled = _compile_jinja_template(self._template())  # cached: rendering uses it
         self._special_tokens = dict(self._tokenizer.special_tokens_map)
         self._compiled.globals["strftime_now"] = today.strftime
 
@@ -406,12 +418,14 @@ def _load(directory: Path) -> Any:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{directory} (model.tokenizer) holds no tokenizer: {reason}") from None
+    where = f"{directory} (model.tokenizer)"
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        reading(where, "a tokenizer of transformers", REMEDY),
+    ):
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(directory), local_files_only=True, trust_remote_code=False
+        )
     if not tokenizer.is_fast:
         raise UserError(
             f"the tokenizer in {directory} has no tokenizer.json: character offsets need a fast one"

@@ -6,7 +6,6 @@ alone. Reading another key raises `UndeclaredParam`: a mistake in the code, foun
 
 import copy
 import difflib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,8 @@ from .schema import CustomModel, HubModel, Model, Params, TinyGPTModel, TinyLoRA
 
 PARAMS_FILE = Path("params.yaml")
 PIPELINE_FILE = Path("dvc.yaml")
+MOST_CHARACTERS, MOST_BRACKETS, MOST_VALUES = 1_000_000, 1000, 100_000
+"""Of a file of settings. A parser of YAML takes minutes over thousands of brackets in a line."""
 MODELS: dict[str, type[Model]] = {
     "tiny_gpt": TinyGPTModel,
     "tiny_lora": TinyLoRAModel,
@@ -32,14 +33,20 @@ MODELS: dict[str, type[Model]] = {
 CUSTOM_MODEL_KEYS = ("name", "tokenizer", "frozen", "_target_")
 
 
-class UndeclaredParam(AssertionError):
-    """A stage read a key that its `params:` in dvc.yaml do not list."""
+class UndeclaredParam(UserError):
+    """A stage read a key that its `params:` in dvc.yaml do not list: the file was changed."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML 1.2 mapping, the dialect in which DVC itself reads params.yaml and dvc.yaml."""
     try:
-        content = copy.deepcopy(_parse_yaml(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        if len(text) > MOST_CHARACTERS or max(map(text.count, "[{")) > MOST_BRACKETS:
+            raise UserError(
+                f"{path} is no file of settings: it has more than {MOST_CHARACTERS} characters or "
+                f"{MOST_BRACKETS} brackets"
+            )
+        content = copy.deepcopy(_parse_yaml(text))
     except FileNotFoundError:
         remedy = "; `holdshort compose` writes it" if path.name == PARAMS_FILE.name else ""
         raise UserError(f"{path} does not exist; run in the root of the project{remedy}") from None
@@ -48,17 +55,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         raise UserError(f"{where}: not valid YAML ({error.problem or error.context})") from None
     except (YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not readable as UTF-8 YAML ({reason})") from None
+        raise UserError(f"{path}: not readable as UTF-8 YAML ({error})") from None
+    except (OSError, UserError):
+        raise
+    except Exception as error:  # of a parser that is given numbers or brackets without end
+        raise UserError(f"{path}: not readable as YAML ({error})") from None
+    _refuse_endless(content, path)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; it holds {content!r}")
-    try:
-        json.dumps(content, default=str, skipkeys=True)
-    except ValueError:
-        raise UserError(
-            f"{path}: an alias stands inside of what it names; write the values out"
-        ) from None
     return content
+
+
+def _refuse_endless(content: Any, path: Path) -> None:
+    """Refuse aliases by which a few lines hold more values than anybody can write down."""
+    waiting, count = [content], 0
+    while waiting:
+        value, count = waiting.pop(), count + 1
+        if count > MOST_VALUES:
+            raise UserError(
+                f"{path}: an alias stands inside of what it names, or aliases multiply what they "
+                f"name to more than {MOST_VALUES} values; write the values out"
+            )
+        if isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 @lru_cache
@@ -273,13 +294,14 @@ class Declared:
         if any(key.startswith(f"{path}.") for key in self._keys):
             return Declared(getattr(self._value, name), path, self._keys, self._stage)
         raise UndeclaredParam(
-            f"stage '{self._stage}' reads '{path}', which dvc.yaml does not declare"
+            f"stage '{self._stage}' reads '{path}', which {PIPELINE_FILE} does not declare; add it "
+            f"to the params of the stage, or `git checkout -- {PIPELINE_FILE}`"
         )
 
 
 def stage_deps(stage: str) -> tuple[str, ...]:
     """The `deps:` of `stage` in dvc.yaml."""
-    return tuple(_pipeline_stage(stage).get("deps", ()))
+    return _names(stage, "deps")
 
 
 def is_watched(location: str, stage: str) -> bool:
@@ -289,21 +311,31 @@ def is_watched(location: str, stage: str) -> bool:
 
 
 def _pipeline_stage(stage: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = read_yaml(PIPELINE_FILE)["stages"][stage]
-    except (KeyError, TypeError):
-        raise UserError(
-            f"{PIPELINE_FILE} has no stage '{stage}'; bring it back with "
-            f"`git checkout -- {PIPELINE_FILE}`"
-        ) from None
+    stages = read_yaml(PIPELINE_FILE).get("stages")
+    found = stages.get(stage) if isinstance(stages, dict) else None
+    if not isinstance(found, dict):
+        raise _other_pipeline(f"has no stage '{stage}'")
     return found
+
+
+def _names(stage: str, key: str) -> tuple[str, ...]:
+    """The names that `stage` lists under `key`."""
+    names = _pipeline_stage(stage).get(key) or ()
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise _other_pipeline(f"has {key} of '{stage}' that are no list of names")
+    return tuple(names)
+
+
+def _other_pipeline(what: str) -> UserError:
+    remedy = f"bring it back with `git checkout -- {PIPELINE_FILE}`"
+    return UserError(f"{PIPELINE_FILE} {what}; {remedy}")
 
 
 def declared_keys(stage: str) -> tuple[str, ...]:
     """The params keys that dvc.yaml lists for `stage`; a dependency on the file declares all."""
     if PARAMS_FILE.name in stage_deps(stage):
         return tuple(field.name for field in fields(Params))
-    return tuple(_pipeline_stage(stage).get("params", ()))
+    return _names(stage, "params")
 
 
 def declared_values(stage: str) -> dict[str, Any]:

@@ -197,8 +197,13 @@ def number(cell: Any, place: str, name: str) -> Cell:
     """
     if isinstance(cell, bool):
         cell = float(cell)
-    if cell is None or isinstance(cell, (int, float)):
+    if cell is None or isinstance(cell, float):
         return cell
+    if isinstance(cell, int):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf if cell > 0 else -math.inf
     if isinstance(cell, str):
         text = cell.strip()
         if not text or text.lower() in ("null", "none", "na", "n/a"):

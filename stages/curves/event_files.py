@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from .columns import Rows
 
 EVENT_FILES = "*tfevents*"
+FRAME = 16
+"""Bytes of a record beside its own: its length, and a checksum of each."""
 VALIDATION_DIRECTORIES = ("validation", "val", "valid", "eval", "test")
 """Keras writes its validation below such a directory, under the names of the training."""
 
@@ -28,25 +30,47 @@ def read_event_files(path: Path) -> Rows:
 
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
     rows: dict[tuple[int, int], dict[str, Any]] = {}
+    remarks: list[str] = []
     for prefix, run in runs_of(path).items():
-        events = event_accumulator.EventAccumulator(
-            str(run),
-            size_guidance=dict.fromkeys(event_accumulator.DEFAULT_SIZE_GUIDANCE, 0),
-            purge_orphaned_data=False,  # what a resumed run logged again is told apart later
-        )
-        events.Reload()
-        for tag, logged in scalars(events):
+        with reading(run, "event files of TensorBoard", "copy them again"):
+            remarks += broken_off(run)
+            events = event_accumulator.EventAccumulator(
+                str(run),
+                size_guidance=dict.fromkeys(event_accumulator.DEFAULT_SIZE_GUIDANCE, 0),
+                purge_orphaned_data=False,  # what a resumed run logged again is told apart later
+            )
+            events.Reload()
+            found = list(scalars(events))
+        for tag, logged in found:
             attempt, before = 0, -1
             for step, value in logged:
                 attempt += step <= before
                 before = step
                 rows.setdefault((attempt, step), {"step": step})[f"{prefix}{tag}"] = value
     if not rows:
-        raise UserError(f"{path} holds no scalars; name the directory that the run logged to")
+        why = f" ({remarks[0]})" if remarks else ""
+        raise UserError(f"{path} holds no scalars{why}; name the directory that the run logged to")
     return Rows(
         "event files of TensorBoard",
         [(f"{path} step {step}", rows[attempt, step]) for attempt, step in sorted(rows)],
+        tuple(remarks),
     )
+
+
+def broken_off(run: Path) -> list[str]:
+    """The files that TensorBoard reads a part of only: it stops at the first damaged record."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+
+    remarks = []
+    for file in [run] if run.is_file() else sorted(run.glob(EVENT_FILES)):
+        size = file.stat().st_size
+        read = sum(len(record) + FRAME for record in RawEventFileLoader(str(file)).Load())
+        if read < size:
+            remarks.append(
+                f"{file.name} is damaged or broken off after {read} of {size} bytes; the rest was "
+                "left out"
+            )
+    return remarks
 
 
 def scalars(events: Any) -> Iterator[tuple[str, list[tuple[int, float]]]]:

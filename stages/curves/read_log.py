@@ -8,11 +8,13 @@ offline run of W&B.
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from .columns import Role, Rows, to_run_log
 from .event_files import EVENT_FILES, read_event_files
 from .run_log import RunLog
@@ -90,10 +92,11 @@ def read_table(path: Path, text: str) -> Rows:
     """CSV with a header line; separated by commas, semicolons or tabs, whichever the header has."""
     lines = text.splitlines()
     separator = max(",;\t", key=lines[0].count)
-    reader = csv.reader(lines, delimiter=separator)
-    header = [name.strip() for name in next(reader)]
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     form = "a table with a header line"
-    records = [(reader.line_num, record) for record in reader if any(record)]
+    with reading(path, "a table", "mend it, or take the line out"):
+        header = [name.strip() for name in next(reader)]
+        records = [(reader.line_num, record) for record in reader if any(record)]
     if is_step_log(header):
         form = "the log of holdshort's steps"
         records, header = [(1, header), *records], list(STEP_LOG)
@@ -136,7 +139,8 @@ def is_number(text: str) -> bool:
 def whole_json(path: Path, text: str) -> Any:
     """The one value that the file holds; None when it holds an object a line."""
     try:
-        return json.loads(text)
+        with parsing_numbers(path):
+            return json.loads(text)
     except json.JSONDecodeError as error:
         if "Extra data" in error.msg:
             return None
@@ -144,6 +148,17 @@ def whole_json(path: Path, text: str) -> Any:
             f"{path}:{error.lineno}: is not JSON ({error.msg}); if the run is still writing, wait "
             "for it or copy the file again"
         ) from None
+
+
+@contextmanager
+def parsing_numbers(place: Path | str) -> Iterator[None]:
+    """For JSON: a number of thousands of digits, or thousands of brackets, is no log."""
+    try:
+        yield
+    except json.JSONDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place} holds what no log does ({error}); take it out") from None
 
 
 def read_json_log(path: Path, whole: Any) -> Rows:
@@ -177,7 +192,7 @@ def read_trainer_state(path: Path, state: Mapping[str, Any]) -> Rows:
     entries = to_rows(path, "log_history item", enumerate(history))
     steps = [entry for entry in entries if "train_runtime" not in entry[1]]
     planned = state.get("max_steps")
-    has_plan = isinstance(planned, (int, float)) and planned > 0
+    has_plan = isinstance(planned, (int, float)) and 0 < planned < sys.maxsize
     return Rows(
         "trainer_state.json of transformers",
         steps,
@@ -194,7 +209,8 @@ def read_lines(path: Path, text: str) -> Rows:
     remarks: tuple[str, ...] = ()
     for number, line in lines:
         try:
-            records.append((number, json.loads(line)))
+            with parsing_numbers(f"{path}:{number}"):
+                records.append((number, json.loads(line)))
         except json.JSONDecodeError as error:
             if number == lines[-1][0] and records and not text.endswith("\n"):
                 remarks = ("the last line is broken off, and was left out",)
@@ -214,7 +230,8 @@ def to_rows(
         place = f"{path}:{number}" if unit == "line" else f"{path} {unit} {number}"
         if not isinstance(record, dict):
             raise UserError(f"{place}: is {type(record).__name__}; it must be an object")
-        rows.append((place, flatten(record)))
+        with parsing_numbers(place):
+            rows.append((place, flatten(record)))
     return rows
 
 
@@ -224,5 +241,5 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(cell, dict):
             flat |= flatten(cell, f"{prefix}{name}/")
         else:
-            flat[f"{prefix}{name}"] = cell
+            flat[f"{prefix}{name}".encode(errors="backslashreplace").decode()] = cell
     return flat

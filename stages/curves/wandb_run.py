@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from .columns import Rows
 
 HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
@@ -36,13 +36,14 @@ def read_wandb(path: Path) -> Rows:
             "`run.history().to_csv(FILE)`"
         )
     rows, kind = [], None
-    for number, payload in enumerate(messages(content)):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(payload)
-        kind = record.WhichOneof("record_type")
-        if kind == "history":
-            row = {name_of(item): json.loads(item.value_json) for item in record.history.item}
-            rows.append((f"{path} record {number}", row))
+    with reading(path, "an offline run of W&B", "copy it again"):
+        for number, payload in enumerate(messages(content)):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(payload)
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                row = {name_of(item): json.loads(item.value_json) for item in record.history.item}
+                rows.append((f"{path} record {number}", row))
     if not rows:
         raise UserError(f"{path} holds no history; the run has logged nothing yet")
     remarks = () if kind == "exit" else ("the run did not end, or its file is broken off",)

@@ -4,7 +4,6 @@ Known for `tiny_gpt` from params, and for a model of the hub from its config.jso
 else from conf/architecture/, which holds facts of models that the presets name.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from ..config import UserError, read_yaml
 from ..config.schema import HubModel, Model, TinyGPTModel
 from ..provenance.base_model import is_reference, resolve_file
+from ..provenance.records import read_json
 
 FACTS = Path("conf/architecture")
 NEEDED = (
@@ -144,8 +144,10 @@ def hub_config(params: HubModel) -> dict[str, Any]:
     if is_reference(params.reference):
         path = resolve_file(f"{params.reference}/config.json")
         if path.is_file():
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return found
+            found = read_json(path, "bring the files of the model again")
+            if isinstance(found, dict):
+                return found
+            raise UserError(f"{path} holds no object; bring the files of the model again")
     facts = FACTS / f"{params.name_or_path.replace('/', '--')}.yaml"
     if facts.is_file():
         return read_yaml(facts)

@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import nn
 
-from ..config import UserError
+from ..config.errors import reading
 from ..config.schema import HubModel, Model
 from ..models.build import build_model, count_parameters
 from ..models.hub import add_adapter
@@ -34,14 +34,9 @@ def _hub_model(params: HubModel) -> nn.Module:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = {**hub_config(params)}
-    try:
+    with reading(f"the config of {params.name_or_path}", "that of a model", "bring it again"):
         described = AutoConfig.for_model(config.pop("model_type"), **config)
         base = AutoModelForCausalLM.from_config(described, dtype=getattr(torch, params.dtype))
-    except (ValueError, KeyError, TypeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(
-            f"{params.name_or_path} cannot be built from its config: {reason}"
-        ) from None
     if params.adapter == "none":
         return base  # type: ignore[no-any-return]
     with warnings.catch_warnings():

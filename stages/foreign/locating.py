@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from ..chat.conversation import Conversation
 from ..chat.spans import NotJudgeable, SpanFinder
-from ..chat.tokenizer import ChatTokenizer, TemplateError
+from ..chat.template_at_work import TemplateError
+from ..chat.tokenizer import ChatTokenizer
 from ..mask_audit.audit import token_bounds
 from ..mask_audit.findings import Finding, Row
 from .conversations import ForeignRow

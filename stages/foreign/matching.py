@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from ..chat.conversation import Conversation, Message
 from ..chat.spans import trimmed_forms
-from ..chat.tokenizer import ChatTokenizer, TemplateError
+from ..chat.template_at_work import TemplateError
+from ..chat.tokenizer import ChatTokenizer
 from ..mask_audit.row_reader import called, texts_of
 
 CHUNK_ROWS = 512

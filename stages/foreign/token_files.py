@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ..chat.conversation import BadRow
-from ..config.errors import UserError
-from ..provenance.hashing import CHUNK_BYTES
+from ..chat.conversation import NOT_JSON, BadRow
+from ..config.errors import UserError, reading
+from ..provenance.hashing import CHUNK_BYTES, inside
 from ..reading.sources import codec_of
 from .columns import Columns, checked_columns, wanted_columns
 
@@ -86,7 +86,7 @@ def _decoded(line: bytes) -> Columns | BadRow:
         return checked_columns({name: row[stored] for name, stored in names.items()})
     except BadRow as reason:
         return reason
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         return BadRow(f"not valid JSON ({error})")
 
 
@@ -94,7 +94,7 @@ def _read_parquet(path: Path) -> Iterator[Stored]:
     from pyarrow import ArrowException, parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             names = _wanted_of_file(path, file.schema_arrow)
             batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(names.values()))
             yield from _numbered(path, _rows_of_batches(batches, names))
@@ -118,11 +118,9 @@ def _read_saved_dataset(path: Path) -> Iterator[Stored]:
         raise UserError(
             f"{path} is no data set that save_to_disk wrote (it has no state.json); use {FORMATS}"
         )
-    try:
+    with reading(listing, "the _data_files of a data set", "write the data set anew"):
         state = json.loads(listing.read_text(encoding="utf-8"))
-        files = [path / one["filename"] for one in state["_data_files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{listing} does not name its _data_files ({error})") from None
+        files = [inside(path, one["filename"]) for one in state["_data_files"]]
     if missing := [file.name for file in files if not file.is_file()]:
         raise UserError(f"{listing} names {missing[0]}, which is not there")
     return _numbered(path, (row for file in files for row in _rows_of_arrow(file)))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ..chat.conversation import Conversation
 from ..chat.labels import IGNORE_INDEX, Labelled, label_conversation
 from ..chat.spans import NotJudgeable, SpanFinder
-from ..chat.tokenizer import ChatTokenizer, Encoded, TemplateError
+from ..chat.template_at_work import TemplateError
+from ..chat.tokenizer import ChatTokenizer, Encoded
 from ..config.errors import UserError
 from ..config.schema import Data, Labels
 from .audit import audit_rows

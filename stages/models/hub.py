@@ -5,7 +5,6 @@ unseen is refused unless it is switched on by name: pickled weights, remote code
 """
 
 import importlib.util
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from ..config.schema import HubModel, Lora, Model
 from ..provenance.base_model import find_base_model, is_reference
+from ..provenance.hashing import inside
+from ..provenance.records import read_json
 
 WEIGHTS = (".safetensors", ".gguf")
 PICKLES = (".bin", ".pt", ".pth")
@@ -45,22 +46,19 @@ def load_base(params: HubModel, device: torch.device) -> Any:
     # PEFT asks transformers for it by its old name
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")
     quantised = _quantisation(params, device)
-    try:
+    where = f"params.yaml: model.name_or_path: {params.name_or_path}"
+    with reading(where, "a model of transformers", "use a whole copy of it"):
         model, found = AutoModelForCausalLM.from_pretrained(
             str(directory),
             gguf_file=params.gguf_file,
             dtype=getattr(torch, params.dtype),
             attn_implementation=params.attn_implementation,
             trust_remote_code=params.trust_remote_code,
+            use_safetensors=None if params.allow_pickle or params.gguf_file else True,
             local_files_only=True,
             output_loading_info=True,
             **quantised,
         )
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(
-            f"params.yaml: model.name_or_path: {params.name_or_path} cannot be loaded: {reason}"
-        ) from None
     if missing := sorted(found["missing_keys"]):
         raise UserError(
             f"params.yaml: model.name_or_path: {params.name_or_path} has no weights for "
@@ -72,6 +70,7 @@ def load_base(params: HubModel, device: torch.device) -> Any:
 
 
 def _refuse_unsafe(directory: Path, params: HubModel) -> None:
+    """Refuse what could run code, and what names files beyond those that were hashed."""
     config = directory / "config.json"
     if params.gguf_file is None and not config.is_file():
         raise UserError(
@@ -84,13 +83,45 @@ def _refuse_unsafe(directory: Path, params: HubModel) -> None:
             f"params.yaml: {params.name_or_path} has pickled weights only, which can run code when "
             "they are loaded; use safetensors, or set model.allow_pickle: true"
         )
-    if config.is_file() and not params.trust_remote_code:
-        facts = json.loads(config.read_text(encoding="utf-8"))
-        if "auto_map" in facts:
+    if (directory / "adapter_config.json").exists():
+        raise UserError(
+            f"params.yaml: model.name_or_path: {params.name_or_path} is an adapter "
+            "(adapter_config.json), whose base model lies elsewhere; keep the merged model"
+        )
+    shards = _shards(directory)
+    if not params.allow_pickle and (pickled := [one for one in shards if one.endswith(PICKLES)]):
+        raise UserError(
+            f"params.yaml: {params.name_or_path} has its weights in {pickled[0]}, a pickle, which "
+            "can run code when it is loaded; use safetensors, or set model.allow_pickle: true"
+        )
+    for named in (params.gguf_file, *shards):
+        if named and not inside(directory, named).is_file():
             raise UserError(
-                f"params.yaml: {params.name_or_path} brings code of its own (auto_map in its "
-                "config.json); read it, then set model.trust_remote_code: true"
+                f"params.yaml: model.name_or_path: {params.name_or_path} lacks its file {named}"
             )
+    if config.is_file() and not params.trust_remote_code and "auto_map" in _read_json(config):
+        raise UserError(
+            f"params.yaml: {params.name_or_path} brings code of its own (auto_map in its "
+            "config.json); read it, then set model.trust_remote_code: true"
+        )
+
+
+def _shards(directory: Path) -> list[str]:
+    """The files that the indices of a model in several files name."""
+    shards: set[str] = set()
+    for index in sorted(directory.glob("*.index.json")):
+        table = _read_json(index).get("weight_map")
+        if not isinstance(table, dict) or not all(isinstance(one, str) for one in table.values()):
+            raise UserError(f"{index} has no weight_map from tensors to files; bring it again")
+        shards |= set(table.values())
+    return sorted(shards)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content = read_json(path, "bring the files of the model again")
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no object; bring the files of the model again")
+    return content
 
 
 def _quantisation(params: HubModel, device: torch.device) -> dict[str, Any]:
@@ -154,7 +185,8 @@ def _vocabulary(path: Path) -> dict[str, int]:
     """Token -> id of a tokenizer.json, added tokens included."""
     from tokenizers import Tokenizer
 
-    vocabulary: dict[str, int] = Tokenizer.from_file(str(path)).get_vocab()
+    with reading(path, "a tokenizer", "bring the files of the tokenizer again"):
+        vocabulary: dict[str, int] = Tokenizer.from_file(str(path)).get_vocab()
     return vocabulary
 
 

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import msgspec
 
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from ..provenance.hashing import files_below, sha256_files
-from ..provenance.records import write_json
+from ..provenance.records import is_sealed, sealed, write_json
 
 RECORD = "provenance.json"
 
@@ -43,17 +43,20 @@ class ModelRecord:
         return cls(manifest, dict(clearance), dict(environment), dict(params), files)
 
     def write(self, directory: Path) -> None:
-        write_json(directory / RECORD, asdict(self))
+        write_json(directory / RECORD, sealed(asdict(self)))
 
 
 def read_record(directory: Path) -> ModelRecord:
     """Raises UserError when it is missing or damaged."""
     path = directory / RECORD
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ModelRecord)
+        with reading(path, "the record of a model", "`dvc checkout` brings it back"):
+            content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            record = msgspec.convert(content, ModelRecord)
+            if not is_sealed(content):
+                raise ValueError("it was changed after it was written")
+            return record
     except FileNotFoundError:
         raise UserError(
             f"{path} is missing: {directory} is no model that full_train wrote"
         ) from None
-    except msgspec.DecodeError as error:
-        raise UserError(f"{path} is damaged: {error}") from None

@@ -5,6 +5,7 @@ put into the store; one of 40 is a commit on the hub. So params.yaml holds no pa
 and a changed model is a changed param, which DVC sees.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.errors import UserError
-from .hashing import files_below, sha256_files, total_sha256
+from ..config.load import is_watched
+from .hashing import files_below, inside, sha256_files, total_sha256
 
 REFERENCE = re.compile(
     r"\A(?P<name>[^@]+)@(?P<revision>[0-9a-f]{64}|[0-9a-f]{40})(?:/(?P<file>.+))?\Z"
@@ -59,7 +61,14 @@ def is_reference(text: str) -> bool:
 
 
 def kept_path(name: str, revision: str) -> Path:
+    """Raises UserError for a name that `keep` would refuse: it could lead out of the store."""
+    refuse_name(name)
     return store_directory() / f"{name}-{revision[:16]}"
+
+
+def refuse_name(name: str) -> None:
+    if not NAME.match(name):
+        raise UserError(f"{name!r} is no name for a model; use letters, digits, '.', '_' and '-'")
 
 
 def keep(directory: Path, name: str) -> str:
@@ -68,8 +77,7 @@ def keep(directory: Path, name: str) -> str:
     A copy that was changed since is replaced. Raises UserError for an impossible name and for a
     directory that holds no model.
     """
-    if not NAME.match(name):
-        raise UserError(f"{name!r} is no name for a model; use letters, digits, '.', '_' and '-'")
+    refuse_name(name)
     _refuse_no_model(directory)
     revision = total_sha256(_digests(directory).values())
     target = kept_path(name, revision)
@@ -77,7 +85,10 @@ def keep(directory: Path, name: str) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             staged = Path(scratch) / "model"
-            shutil.copytree(directory, staged, ignore=shutil.ignore_patterns(".*"))
+            for file in files_below(directory):
+                copy = staged / file.relative_to(directory)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, copy)
             if target.is_dir():
                 target.rename(Path(scratch) / "changed")
             staged.rename(target)
@@ -195,14 +206,26 @@ def _identity(file: Path) -> _Identity | None:
 
 
 def resolve_file(path: str) -> Path:
-    """The file on this machine that an input of a verdict names: a path, or a file of a model."""
+    """The file on this machine that an input of a verdict names: a path, or a file of a model.
+
+    Raises UserError for a name that leads out of the model, or of the project and what its data
+    stages depend on.
+    """
     match = REFERENCE.match(path)
     if match is None or match["file"] is None:
-        return Path(path)
+        elsewhere = Path(path).is_absolute() and any(
+            is_watched(path, stage) for stage in ("hash_data", "mask_report")
+        )
+        return Path(path) if elsewhere else inside(Path(), path)
     name, revision = match["name"], match["revision"]
     if len(revision) == SHA256_DIGITS:
-        return kept_path(name, revision) / match["file"]
+        return inside(kept_path(name, revision), match["file"])
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    cached = try_to_load_from_cache(name, match["file"], revision=revision)
-    return Path(cached) if isinstance(cached, str) else Path(path)
+    inside(Path(), match["file"])
+    with contextlib.suppress(HFValidationError):
+        cached = try_to_load_from_cache(name, match["file"], revision=revision)
+        if isinstance(cached, str):
+            return Path(cached)
+    return Path(path)

@@ -12,7 +12,9 @@ WATCHED = ("stages", "conf", "params.yaml", "dvc.yaml", "requirements.lock")
 def read_git(*arguments: str) -> str | None:
     """What a git command prints, or None where it fails or there is no repository."""
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, errors="replace", check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout

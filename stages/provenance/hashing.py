@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +13,16 @@ CHUNK_BYTES = 1 << 20
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of one file, read in chunks of 1 MiB into one buffer."""
+    """Hex sha256 of one file, read in chunks of 1 MiB into one buffer.
+
+    Raises UserError where it cannot be read, and for what would be read for ever: pipes, devices.
+    """
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(CHUNK_BYTES))
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise UserError(f"{path} is no regular file; take it away, or write its content to one")
         with path.open("rb", buffering=0) as file:
             while size := file.readinto(buffer):
                 digest.update(buffer[:size])
@@ -65,6 +72,17 @@ def files_below(path: Path) -> list[Path]:
         ]
         found += [Path(directory) / name for name in names if not name.startswith(".")]
     return sorted(found)
+
+
+def inside(directory: Path, name: str) -> Path:
+    """The file `name` at or below `directory`, as a record from outside names it.
+
+    Raises UserError for a name that leads out: absolute, with `..`, or no name of a file at all.
+    """
+    if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+        where = "the project" if directory == Path() else str(directory)
+        raise UserError(f"{name!r} does not lie in {where}; a record that names it is damaged")
+    return directory / name
 
 
 def sha256_tree(paths: Iterable[Path]) -> dict[str, str]:

@@ -1,12 +1,17 @@
 """Small JSON files that stages leave for each other and for DVC, written in one step."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config.errors import UserError
+import msgspec
+
+from ..config.errors import UserError, reading
+
+SEAL = "record_sha256"
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -18,6 +23,22 @@ def write_json(path: Path, content: Any) -> None:
     staged.replace(path)
 
 
+def digest_of(content: Any) -> str:
+    """sha256 of `content` as canonical JSON."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with a digest of itself, by which a later change of any of its bytes shows."""
+    return {**content, SEAL: digest_of(content)}
+
+
+def is_sealed(record: Mapping[str, Any]) -> bool:
+    """Is the record what `sealed` made?"""
+    content = {key: value for key, value in record.items() if key != SEAL}
+    return record.get(SEAL) == digest_of(content)
+
+
 def finite(value: Any) -> Any:
     """The value itself, but the text of a number that is not finite: JSON has no word for it."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -26,11 +47,10 @@ def finite(value: Any) -> Any:
 def read_json(path: Path, remedy: str) -> Any:
     """Raises UserError, which ends with `remedy`, when the file is missing or is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with reading(path, "JSON", remedy):
+            return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {remedy}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not JSON ({error}); {remedy}") from None
 
 
 def metrics_path(stage: str) -> Path:
@@ -47,7 +67,29 @@ def write_metrics(stage: str, numbers: Mapping[str, Any]) -> None:
     )
 
 
-def read_metrics(stage: str) -> dict[str, Any]:
+class Numbers(dict[str, Any]):
+    """The numbers of metrics/<stage>.json; asking for one that is not there raises UserError."""
+
+    def __init__(self, stage: str, numbers: Mapping[str, Any]) -> None:
+        super().__init__(numbers)
+        self._stage = stage
+
+    def __missing__(self, name: str) -> Any:
+        raise self._damaged(f"has no {name!r}")
+
+    def count(self, name: str) -> int:
+        """Raises UserError for what is no whole number >= 0."""
+        value = self[name]
+        if not isinstance(value, int) or value < 0:
+            raise self._damaged(f"has {name!r} as {value!r}, which is no count")
+        return value
+
+    def _damaged(self, what: str) -> UserError:
+        path = metrics_path(self._stage)
+        return UserError(f"{path} {what}; run `dvc repro -f -s {self._stage}`")
+
+
+def read_metrics(stage: str) -> Numbers:
     """The numbers of metrics/<stage>.json. Raises UserError when they are missing."""
     path = metrics_path(stage)
     content = read_json(path, f"run `dvc repro {stage}`")
@@ -56,7 +98,7 @@ def read_metrics(stage: str) -> dict[str, Any]:
         raise UserError(
             f"{path} does not hold the metrics of '{stage}'; run `dvc repro -f -s {stage}`"
         )
-    return numbers
+    return Numbers(stage, numbers)
 
 
 def format_value(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..chat.conversation import ASSISTANT, BadRow, Conversation, Message, content_key
+from ..chat.conversation import ASSISTANT, NOT_JSON, BadRow, Conversation, Message, content_key
 from ..config.load import nearest
 from .messages import FLAGS, normalise_message
 
@@ -256,7 +256,7 @@ def _json(text: Any, where: str) -> Any:
         raise BadRow(f"{where} must be JSON text, is {type(text).__name__}")
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except NOT_JSON as error:
         raise BadRow(f"{where} is not valid JSON ({error})") from None
 
 

@@ -10,6 +10,7 @@ import io
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ..chat.conversation import BadRow
-from ..config.errors import UserError
+from ..config.errors import UserError, reading
 from ..provenance.hashing import CHUNK_BYTES, sha256_file
 from .json_array import array_items
 from .sources import HashingReader, codec_of, format_of
@@ -227,31 +228,32 @@ class ParquetFile(RowReader):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile as Table
 
         self._sha256 = sha256_file(path)
         self._size, self._read = path.stat().st_size, 0
-        self._errors = (ArrowException, OSError, UnicodeDecodeError)
-        try:
-            self._table = Table(path)
-        except self._errors as error:
-            raise self._damaged(error) from None
-        self._count: int = self._table.metadata.num_rows
+        with self._parsing():
+            self._table = Table(path, page_checksum_verification=True)
+            self._count: int = self._table.metadata.num_rows
+            names = self._table.schema_arrow.names
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{path} has the column {twice[0]!r} twice; rename one of them")
 
     def rows(self) -> Iterator[Row]:
         batches = self._table.iter_batches(batch_size=PARQUET_ROWS)
         while True:
-            try:
+            with self._parsing():
                 batch = next(batches, None)
-                values = batch.to_pylist() if batch is not None else []
-            except self._errors as error:
-                raise self._damaged(error) from None
-            if not values:
+                values = [] if batch is None else batch.to_pylist()
+            if batch is None:
                 break
             for value in values:
                 self._read += 1
                 yield self._row(self._read, {key: without_nulls(one) for key, one in value.items()})
+        if self._read != self._count:
+            raise UserError(
+                f"{self.path} holds {self._read} rows, and says that it has {self._count}"
+            )
         if not self._read:
             raise self._empty()
 
@@ -264,9 +266,8 @@ class ParquetFile(RowReader):
     def close(self) -> None:
         self._table.close()
 
-    def _damaged(self, error: Exception) -> UserError:
-        reason = " ".join(str(error).split())
-        return UserError(f"{self.path} cannot be read as Parquet after row {self._read}: {reason}")
+    def _parsing(self) -> AbstractContextManager[None]:
+        return reading(self.path, f"Parquet after row {self._read}", "write the file anew")
 
 
 def without_nulls(value: Any) -> Any:

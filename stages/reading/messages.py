@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..chat.conversation import ASSISTANT, BadRow, Message
+from ..chat.conversation import ASSISTANT, NOT_JSON, BadRow, Message
 
 MESSAGE_KEYS = (
     "role",
@@ -97,7 +97,7 @@ def parse_arguments(arguments: Any) -> Any:
         return arguments
     try:
         parsed = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except NOT_JSON:
         return arguments
     return parsed if isinstance(parsed, dict) else arguments
 

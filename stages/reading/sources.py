@@ -25,7 +25,11 @@ def input_files(location: str, key: str) -> list[Path]:
             f"{key} is {location!r}, which hash_data does not depend on; move it below data/, or "
             f"add it to the deps of hash_data in {PIPELINE_FILE}"
         )
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise UserError(f"{path} ({key}) cannot be read: {error.strerror}") from None
+    if not exists:
         raise UserError(
             f"{path} ({key}) does not exist; `dvc pull` brings tracked data, or set {key} to a "
             "file or directory of yours"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 import matplotlib
+import numpy as np
+from numpy.typing import NDArray
 
 matplotlib.use("svg")
 matplotlib.rcParams.update(
@@ -13,6 +15,7 @@ matplotlib.rcParams.update(
         "svg.hashsalt": "holdshort",
         "svg.fonttype": "none",
         "font.size": 9,
+        "text.parse_math": False,  # names of others may hold a $
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
@@ -23,6 +26,8 @@ from matplotlib import pyplot, ticker  # noqa: E402  (the backend is chosen firs
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's palette, told apart without colour vision."""
 INK = "#777777"
+FARTHEST = 1e150
+"""Beyond it, matplotlib's own arithmetic overflows."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,15 @@ def draw_png(chart: Chart) -> bytes:
 def _figure(chart: Chart) -> pyplot.Figure:
     figure, axes = pyplot.subplots(figsize=(6.4, 2.8), layout="constrained")
     colours = cycle(COLOURS)
+    xs = drawable(chart.x)
     for name, values in chart.lines.items():
         if name in chart.faint:
-            axes.plot(chart.x, values, color=INK, alpha=0.5, label=name, linewidth=0.7)
+            axes.plot(xs, drawable(values), color=INK, alpha=0.5, label=name, linewidth=0.7)
         else:
-            axes.plot(chart.x, values, color=next(colours), label=name, linewidth=1.4)
+            axes.plot(xs, drawable(values), color=next(colours), label=name, linewidth=1.4)
     for name, (x, y) in chart.points.items():
-        axes.plot(x, y, color=next(colours), label=name, linewidth=1.0, marker="o", markersize=3)
+        place = drawable(x), drawable(y)
+        axes.plot(*place, color=next(colours), label=name, linewidth=1.0, marker="o", markersize=3)
     for x_marked, name in chart.marks.items():
         axes.axvline(x_marked, color=COLOURS[1], linestyle=":", linewidth=1.0)
         axes.annotate(
@@ -88,17 +95,28 @@ def _figure(chart: Chart) -> pyplot.Figure:
         axes.annotate(
             name, (0.995, value), xycoords=("axes fraction", "data"), ha="right", va="bottom"
         )
-    if chart.log_y:
+    if chart.log_y and any_positive(*chart.lines.values(), *(y for _, y in chart.points.values())):
         axes.set_yscale("log")
         axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     axes.set_title(chart.title, loc="left")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    if chart.log_x:
+    if chart.log_x and any_positive(chart.x, *(x for x, _ in chart.points.values())):
         axes.set_xscale("log")
     if len(chart.lines) + len(chart.points) > 1:
         axes.legend(frameon=False, loc="best")
     return figure
+
+
+def drawable(values: Sequence[float]) -> NDArray[np.float64]:
+    """The values as float64 [N]; NaN, which is a gap, for those that no axis can reach."""
+    array = np.asarray(values, np.float64)
+    return np.where(np.abs(array) <= FARTHEST, array, np.nan)
+
+
+def any_positive(*lines: Sequence[float]) -> bool:
+    """Whether a logarithmic axis has anything to show."""
+    return any((drawable(values) > 0).any() for values in lines)
 
 
 def draw_histogram(

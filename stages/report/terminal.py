@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,6 +16,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..config.errors import visible
 from ..provenance.records import format_value
 from ..verdict.judging import Check
 from ..verdict.record import Verdict
@@ -30,7 +30,8 @@ STATUS_STYLE = {
 }
 EVIDENCE_SHOWN = 5
 
-console = Console(highlight=False, soft_wrap=True, emoji=False)
+console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
+"""Without markup: what is printed may hold brackets of others, `[/]` among them."""
 
 
 def progress(unit: str = "") -> Progress:
@@ -47,29 +48,23 @@ def progress(unit: str = "") -> Progress:
     )
 
 
-def visible(text: str) -> str:
-    """The text with its control characters written out, so that none reaches the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def print_verdict(verdict: Verdict, evidence: str = "") -> None:
     """The checks of a gate as a table, then what does not pass, with evidence and remedies.
 
     evidence: where there is more, if not on the gate's page.
     """
     style = STATUS_STYLE[verdict.status]
-    table = Table(
-        title=f"{verdict.gate}: [{style}]{verdict.status.upper()}[/]", title_justify="left"
-    )
+    title = Text.assemble(f"{verdict.gate}: ", (verdict.status.upper(), style))
+    table = Table(title=title, title_justify="left")
     for column in ("check", "status", "value", "allowed"):
         table.add_column(column, overflow="fold", no_wrap=column == "check")
     for check in verdict.checks:
         status = Text(check.status, STATUS_STYLE[check.status])
-        table.add_row(check.id, status, _value(check), escape(_allowed(check)))
+        table.add_row(check.id, status, _value(check), _allowed(check))
     if verdict.checks:
         console.print(table)
     else:
-        console.print(f"{verdict.gate}: [{style}]{verdict.status.upper()}[/]")
+        console.print(title)
     for check in verdict.checks:
         if check.status != "pass":
             console.print(Text(f"{check.status}: {check.id}: {check.rule}", style))

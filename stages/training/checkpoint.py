@@ -9,7 +9,7 @@ found. The digest is of the file's bytes: torch itself loads flipped bits as oth
 import contextlib
 import fcntl
 import os
-import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from ..config.errors import Refusal, UserError
+from ..config.errors import Refusal, UserError, reading
 from ..provenance.hashing import sha256_file
 
 State = dict[str, Any]
+STEP = re.compile(r"step-(\d{1,18})\b")
 
 
 def checkpoint_root() -> Path:
@@ -65,7 +66,7 @@ class CheckpointDirectory:
                 torch.save(state, file)
                 file.flush()
                 os.fsync(file.fileno())
-            staged.replace(self.path / f"step-{step}-{_digest(staged)}.pt")
+            staged.replace(self.path / f"step-{step}-{digest_of_file(staged)}.pt")
         except (OSError, RuntimeError) as error:
             staged.unlink(missing_ok=True)
             kept = "the checkpoint before it is kept" if self._saved() else "none was saved before"
@@ -80,8 +81,8 @@ class CheckpointDirectory:
     def load_latest(self) -> State | None:
         """The state in the newest checkpoint that is whole, on the CPU, or None."""
         for path in reversed(self._saved()):
-            if _digest(path) == path.stem.rpartition("-")[2]:
-                with contextlib.suppress(pickle.UnpicklingError):
+            if digest_of_file(path) == digest_in_name(path):
+                with contextlib.suppress(UserError):
                     return load_state(path)
             print(f"warning: {path} is damaged and was removed; looking for an older checkpoint")
             path.unlink()
@@ -99,14 +100,24 @@ class CheckpointDirectory:
 
     def _saved(self) -> list[Path]:
         """Checkpoints from the oldest to the newest."""
-        return sorted(self.path.glob("step-*.pt"), key=lambda path: int(path.stem.split("-")[1]))
+        named = {path: STEP.match(path.name) for path in self.path.glob("step-*.pt")}
+        steps = {path: int(match[1]) for path, match in named.items() if match}
+        return sorted(steps, key=lambda path: (steps[path], path))
 
 
 def load_state(path: Path) -> State:
-    """What a checkpoint holds, on the CPU; no code of it is run. Raises pickle.UnpicklingError."""
-    state: State = torch.load(path, map_location="cpu", weights_only=True)
+    """What a checkpoint holds, on the CPU; no code of it is run. Raises UserError for no state."""
+    with reading(path, "a checkpoint", "take it away"):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise UserError(f"{path} holds {type(state).__name__}, no state of a training")
     return state
 
 
-def _digest(path: Path) -> str:
+def digest_in_name(path: Path) -> str:
+    """The digest that a checkpoint must have."""
+    return path.stem.rpartition("-")[2]
+
+
+def digest_of_file(path: Path) -> str:
     return sha256_file(path)[:16]

@@ -8,15 +8,15 @@ step. It is no output of a stage; git and DVC ignore it. `holdshort replay` read
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from ..chat.token_store import TokenRow
-from ..config.errors import UserError
-from .checkpoint import checkpoint_root
+from ..config.errors import UserError, reading
+from .checkpoint import checkpoint_root, digest_in_name, digest_of_file
 
 RECORD = "incident.json"
 ROWS = "rows.jsonl"
@@ -25,7 +25,8 @@ CHECKPOINT = "checkpoint.pt"
 
 @dataclass(frozen=True)
 class Incident:
-    """run: digest of what decides its bits; loss, grad_norm: as repr, so that NaN survives."""
+    """run: digest of what decides its bits; loss, grad_norm: as repr, so that NaN survives;
+    checkpoint: digest of the one before the step."""
 
     run: str
     step: int
@@ -34,20 +35,30 @@ class Incident:
     grad_norm: str
     learning_rate: float
     rows: list[str]
+    checkpoint: str | None = None
 
     @classmethod
     def read(cls, directory: Path) -> Self:
         """Raises UserError when there is none, or it is damaged."""
         path = directory / RECORD
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            with reading(path, "the record of a step", "run the training again"):
+                return msgspec.json.decode(path.read_bytes(), type=cls)
         except FileNotFoundError:
             raise UserError(
                 f"{path} is missing; give a directory below {anomaly_root()}/, as the training "
                 "printed it"
             ) from None
-        except msgspec.DecodeError as error:
-            raise UserError(f"{path} is damaged: {error}; run the training again") from None
+
+    def checkpoint_in(self, directory: Path) -> Path | None:
+        """The checkpoint before the step; None where there was none. Raises UserError for another
+        than was kept: torch loads flipped bits as other weights."""
+        path = directory / CHECKPOINT
+        if not path.exists():
+            return None
+        if digest_of_file(path) != self.checkpoint:
+            raise UserError(f"{path} is not the checkpoint that was kept; run the training again")
+        return path
 
 
 def anomaly_root() -> Path:
@@ -61,6 +72,8 @@ def keep_incident(incident: Incident, rows: Sequence[TokenRow], checkpoint: Path
     staged = directory.with_suffix(".partial")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
+    if checkpoint is not None:
+        incident = replace(incident, checkpoint=digest_in_name(checkpoint))
     (staged / RECORD).write_bytes(msgspec.json.encode(asdict(incident)) + b"\n")
     lines = [
         msgspec.json.encode(

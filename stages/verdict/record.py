@@ -3,7 +3,6 @@
 gates/<stage>.json holds the verdict, metrics/<stage>.json the flat numbers for DVC's tables.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..config.errors import UserError
 from ..config.load import declared_values
 from ..provenance.code import code_sha256
 from ..provenance.environment import Environment
+from ..provenance.records import digest_of as digest_of
 from ..provenance.records import write_json
 from .judging import Check, Status, passes
 
@@ -40,11 +40,6 @@ class Verdict:
     code_sha256: str
     environment: Environment
     environment_sha256: str
-
-
-def digest_of(content: Any) -> str:
-    """sha256 of `content` as canonical JSON."""
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -119,7 +114,7 @@ def read_verdict(gate: str) -> Verdict:
         return msgspec.json.decode(path.read_bytes(), type=Verdict)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run `dvc repro {gate}`") from None
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (OSError, RecursionError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise UserError(
             f"{path} is not a verdict ({error}); run `dvc repro -f -s {gate}` to measure it again"
         ) from None

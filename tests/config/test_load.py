@@ -349,7 +349,8 @@ def test_a_list_is_no_mapping(elsewhere: Path) -> None:
 
 def test_an_alias_inside_of_what_it_names_is_refused(elsewhere: Path) -> None:
     assert unreadable(b"run: &run\n  seed: *run\n") == (
-        "params.yaml: an alias stands inside of what it names; write the values out"
+        "params.yaml: an alias stands inside of what it names, or aliases multiply what they name "
+        "to more than 100000 values; write the values out"
     )
 
 
@@ -446,7 +447,8 @@ def test_a_key_that_a_stage_does_not_declare_cannot_be_read(
         value = getattr(value, name)
     with pytest.raises(UndeclaredParam) as caught:
         getattr(value, leaf)
-    assert str(caught.value) == f"stage '{stage}' reads '{key}', which dvc.yaml does not declare"
+    expected = f"stage '{stage}' reads '{key}', which dvc.yaml does not declare; add it"
+    assert str(caught.value).startswith(expected)
 
 
 def test_a_key_that_only_begins_like_a_declared_one_cannot_be_read(project: Path) -> None:

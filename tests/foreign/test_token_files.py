@@ -200,4 +200,4 @@ def test_a_directory_of_splits_and_a_lost_shard_are_refused(tmp_path: Path) -> N
     (both / "train" / "data-00001-of-00002.arrow").unlink()
     assert refusal(both / "train").endswith("names data-00001-of-00002.arrow, which is not there")
     (both / "train" / "state.json").write_text("{}", encoding="utf-8")
-    assert "does not name its _data_files" in refusal(both / "train")
+    assert "cannot be read as the _data_files" in refusal(both / "train")

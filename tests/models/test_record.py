@@ -40,7 +40,7 @@ def test_it_does_not_depend_on_where_the_directory_lies(tmp_path: Path) -> None:
 def test_a_damaged_record_is_refused(tmp_path: Path, damage: bytes) -> None:
     write(tmp_path / "final")
     (tmp_path / "final/provenance.json").write_bytes(damage)
-    with pytest.raises(UserError, match=r"provenance.json is damaged"):
+    with pytest.raises(UserError, match=r"provenance.json cannot be read as the record"):
         read_record(tmp_path / "final")
 
 

@@ -219,7 +219,7 @@ def without_files(directory: Path) -> None:
     [
         (without_template, "has no chat template"),
         (without_stop, "writes no stop token after an answer"),
-        (without_files, "holds no tokenizer"),
+        (without_files, "cannot be read as a tokenizer"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

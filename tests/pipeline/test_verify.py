@@ -133,11 +133,11 @@ def test_each_kind_of_drift_is_named_with_what_it_means(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda p: p.write("training_manifest.json", "{"), "is not JSON"),
+        (lambda p: p.write("training_manifest.json", "{"), "cannot be read as JSON"),
         (lambda p: p.write("training_manifest.json", "{}"), "is no record of this project"),
         (lambda p: p.write("training_manifest.json", "[]"), "is no record of this project"),
         (lambda p: (p.path / "training_manifest.json").unlink(), "is missing"),
-        (lambda p: p.write("models/final/provenance.json", "{}"), "is damaged"),
+        (lambda p: p.write("models/final/provenance.json", "{}"), "cannot be read as the record"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_refused_in_a_sentence(

@@ -72,7 +72,7 @@ def test_what_is_no_json_is_refused_in_one_line(content: bytes) -> None:
     with pytest.raises(UserError) as caught:
         read_json(Path("a.json"), "run `dvc repro`")
     message = str(caught.value)
-    assert message.startswith("a.json is not JSON (")
+    assert message.startswith("a.json cannot be read as JSON (")
     assert message.endswith("); run `dvc repro`")
     assert "\n" not in message
 

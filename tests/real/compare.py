@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from stages.chat.conversation import Conversation, Message
 from stages.chat.labels import IGNORE_INDEX, Labelled, Role
-from stages.chat.tokenizer import ChatTokenizer, Encoded, TemplateError
+from stages.chat.template_at_work import TemplateError
+from stages.chat.tokenizer import ChatTokenizer, Encoded
 from stages.config.schema import Data, Labels
 from stages.mask_audit.findings import Audit
 from stages.mask_audit.prepare import Preparer
