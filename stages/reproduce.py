@@ -64,7 +64,7 @@ def refuse_short(record: Record) -> str:
 def print_environment(record: Record) -> None:
     """What computes here otherwise than there, and what that means for the bits."""
     there = record.part("environment")
-    if not there:
+    if not {"device", "precision", "cpu_threads"} <= there.keys():
         console.print("environment: none is recorded that can be read, so it is not compared")
         return
     facts = there["device"], there["precision"], there["cpu_threads"]

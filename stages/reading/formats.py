@@ -10,7 +10,7 @@ import io
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -165,18 +165,28 @@ class JsonFile(JsonLines):
             yield row
 
 
+@contextmanager
+def cells_of_any_length() -> Iterator[None]:
+    """The limit is the process's own: other readers of CSV keep theirs."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 class CsvFile(TextReader):
     """Texts, separated by commas, below a line of names."""
 
     def rows(self) -> Iterator[Row]:
-        csv.field_size_limit(sys.maxsize)
         records = csv.reader(self._lines(), strict=True)
         header: list[str] = []
         count = 0
         while True:
             begins = records.line_num + 1
             try:
-                cells = next(records, None)
+                with cells_of_any_length():
+                    cells = next(records, None)
             except csv.Error as error:
                 raise UserError(f"{self.path}:{begins}: not valid CSV ({error})") from None
             if cells is None:

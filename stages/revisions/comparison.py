@@ -17,6 +17,7 @@ from ..provenance.drift import (
     compare_params,
     compare_recorded,
 )
+from ..provenance.records import SEAL
 from ..verdict.clearance import MANIFEST
 from .record import LOCK, Record, in_order, outputs, overlap, same_output, source_deps
 from .rows import DATASET, compare_rows, read_rows
@@ -216,8 +217,9 @@ def compare_outputs(then: Record, now: Record, stage: str) -> Iterator[Drift]:
 
 
 def decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest without its blocks that only inform."""
-    return {name: block for name, block in manifest.items() if name not in ("git", "recorded")}
+    """A manifest without its blocks that only inform, and without the digest of its whole text."""
+    informing = ("git", "recorded", SEAL)
+    return {name: block for name, block in manifest.items() if name not in informing}
 
 
 def find_step(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..config.errors import visible
 from ..provenance.drift import Drift
-from ..report.terminal import console, visible
+from ..report.terminal import console
 
 if TYPE_CHECKING:  # DVC and torch: not for `holdshort verify`
     from .comparison import Comparison

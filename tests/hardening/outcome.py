@@ -16,7 +16,6 @@ from typing import Any
 
 from stages.cli import main
 from stages.config.launch import run_stage
-from stages.report.terminal import console
 
 SECONDS, SECONDS_OF_WAITING = 10, 60
 """What computes, or waits, for longer hangs."""
@@ -71,7 +70,6 @@ def observe(work: Callable[[], Any]) -> Outcome:
     with (
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
-        console_on(output),
         limited(),
     ):
         try:
@@ -83,16 +81,6 @@ def observe(work: Callable[[], Any]) -> Outcome:
         except BaseException:
             trace = traceback.format_exc()
     return Outcome(code, output.getvalue(), errors.getvalue(), trace)
-
-
-@contextmanager
-def console_on(output: io.StringIO) -> Iterator[None]:
-    """rich writes where standard output was when it was first asked."""
-    before, console.file = console.file, output
-    try:
-        yield
-    finally:
-        console.file = before
 
 
 @contextmanager

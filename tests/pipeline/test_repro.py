@@ -31,7 +31,7 @@ def test_nothing_is_left_to_do_and_status_is_clean(cleared: Project) -> None:
     assert cleared.run("dvc", "status", "-q").returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_forced_run_computes_every_step_again_and_gives_the_same_bits(cleared: Project) -> None:
     lock = cleared.read("dvc.lock")
     cleared.commit("Keep the results")

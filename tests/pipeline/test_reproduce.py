@@ -116,7 +116,7 @@ def test_a_changed_row_is_named_also_by_the_first_steps(recorded: Project) -> No
     assert f"{old[:16]}... (recorded)" in row
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_first_steps_are_those_of_the_record(recorded: Project) -> None:
     done = recorded.holdshort("reproduce", "HEAD", "--steps", "3")
     assert done.returncode == 0, done.stdout[-3000:]

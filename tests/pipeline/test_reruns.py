@@ -40,7 +40,7 @@ def test_a_loosened_limit_judges_again_and_does_not_train(cleared: Project) -> N
             '"""A forward pass',
             ["overfit_gate", "gradient_probe", "manifest"],
             id="probes",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.matrix,
         ),
         pytest.param(
             "stages/verdict/judging.py",
@@ -48,7 +48,7 @@ def test_a_loosened_limit_judges_again_and_does_not_train(cleared: Project) -> N
             '"""Is the measured',
             ["hash_data", "mask_report", "overfit_gate", "gradient_probe", "manifest"],
             id="verdict",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.matrix,
         ),
         pytest.param(
             "stages/training/loss.py",
