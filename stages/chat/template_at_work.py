@@ -11,7 +11,7 @@ from ..config.errors import UserError
 from .conversation import Message
 
 SECONDS = 5.0
-"""For one conversation, which takes some microseconds."""
+"""Of computing, for one conversation, which takes some microseconds."""
 SCAFFOLD_CHARACTERS = 1_000_000
 TIMES_AS_LONG = 100
 
@@ -27,8 +27,9 @@ class _TooSlow(BaseException):
 class TemplateAtWork:
     """Around every call of the template of a tokenizer; what it raises becomes a TemplateError.
 
-    One that does not end within SECONDS raises UserError: by SIGALRM, so in the main thread alone,
-    and where nobody else has a use for that signal.
+    One that does not end within SECONDS raises UserError: by SIGVTALRM, so in the main thread
+    alone, and where nobody else has a use for that signal. Time in which the process is halted, or
+    waits for its turn, does not count.
 
     directory: of the tokenizer, for the sentence.
     """
@@ -40,7 +41,7 @@ class TemplateAtWork:
     def __enter__(self) -> None:
         if self._may_interrupt and _is_main_thread():
             self._armed = True
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
 
     def __exit__(
         self,
@@ -50,7 +51,7 @@ class TemplateAtWork:
     ) -> None:
         if self._armed:
             self._armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         if isinstance(error, _TooSlow):
             raise UserError(
                 f"the chat template of the tokenizer in {self._directory} did not end within "
@@ -77,9 +78,9 @@ def _is_main_thread() -> bool:
 
 
 def _take_alarm() -> bool:
-    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
-        signal.signal(signal.SIGALRM, _interrupt)
-    return signal.getsignal(signal.SIGALRM) is _interrupt
+    if signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL:
+        signal.signal(signal.SIGVTALRM, _interrupt)
+    return signal.getsignal(signal.SIGVTALRM) is _interrupt
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -87,7 +87,7 @@ def observe(work: Callable[[], Any]) -> Outcome:
 def limited() -> Iterator[None]:
     """Raise Hung after SECONDS of computing, or much longer of waiting, on however busy a machine.
 
-    SIGALRM is left to the product.
+    SIGVTALRM is left to the product.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
