@@ -193,7 +193,7 @@ def run(options: Options) -> int:
     verdict = judge(binding, measure(outcome, source), digests(options))
     told = describe(options, surveyed, outcome, source)
     for line in told:
-        console.print(line, markup=False)
+        console.print(line)
     evidence = "give --report DIR for a page, findings.csv and verdict.json"
     if options.report is not None:
         write_report(options.report, verdict, __doc__, outcome, told)

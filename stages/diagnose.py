@@ -80,18 +80,18 @@ CAUSES_SHOWN = 4
 def print_diagnosis(told: Sequence[str], diagnosis: Diagnosis) -> None:
     """What was read, then faults, remarks, and what was not judged."""
     for line in told:
-        console.print(visible(line), markup=False)
+        console.print(visible(line))
     for signature in diagnosis.faults:
-        console.print(visible(f"{signature.id}: {signature.title}"), style="bold red", markup=False)
+        console.print(visible(f"{signature.id}: {signature.title}"), style="bold red")
         for line in describe_signature(signature, diagnosis):
-            console.print(visible(line), markup=False)
+            console.print(visible(line))
     for signature in diagnosis.remarks:
         line = f"remark: {signature.title}: {'; '.join(signature.evidence)}"
-        console.print(visible(line), markup=False)
+        console.print(visible(line))
     for one in diagnosis.not_judged:
-        console.print(visible(f"not judged: {one.id}: {one.reason}"), markup=False)
+        console.print(visible(f"not judged: {one.id}: {one.reason}"))
     if not diagnosis.faults and diagnosis.could_judge:
-        console.print("no signature of a failure was found", markup=False)
+        console.print("no signature of a failure was found")
 
 
 def run(options: Options) -> int:
@@ -104,7 +104,7 @@ def run(options: Options) -> int:
         from .curves.report_files import write_report  # matplotlib: only when a page is asked for
 
         page = write_report(options.report, __doc__, log, diagnosis, told, options.known)
-        console.print(f"evidence: {page}", markup=False)
+        console.print(f"evidence: {page}")
     if diagnosis.exit_code == 2:
         reasons = [one for one in diagnosis.not_judged if one.id in ("loss", "shape of the loss")]
         raise UserError(f"not enough evidence: {reasons[0].reason}")

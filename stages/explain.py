@@ -82,14 +82,14 @@ def run(one: str, other: str, report: Path | None) -> int:
     lacking = [record.name for record in (first, second) if TRAINING not in record.lock]
     found.unknown.extend(f"training: {name} records none" for name in lacking)
     text = describe(stages)
-    console.print(f"{one} -> {other}: {text}", markup=False)
+    console.print(f"{one} -> {other}: {text}")
     print_comparison(found, one, other)
     since = {record.name: params_not_run(record) for record in (first, second)}
     for name, drifts in since.items():
         if drifts:
-            console.print(f"params.yaml of {name} is not what was run:", markup=False)
+            console.print(f"params.yaml of {name} is not what was run:")
             print_drifts(drifts, *SINCE)
     if report is not None:
         page = write_report(report, (one, other), text, found, since)
-        console.print(f"evidence: {page}", markup=False)
+        console.print(f"evidence: {page}")
     return int(bool(stages or found.causes or found.effects or any(since.values())))

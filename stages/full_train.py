@@ -431,7 +431,7 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     """A line for each signature of a failure."""
     for signature in diagnosis.faults:
         line = f"diagnosis: {signature.title}: {signature.evidence[0]}"
-        console.print(line, style="yellow", markup=False)
+        console.print(line, style="yellow")
 
 
 def record_maker(digest: str, params: Params) -> Callable[[Path], ModelRecord]:

@@ -346,7 +346,7 @@ def main(params: Params) -> None:
     counts = write_findings(dataset, repeats, texts)
     sections = [*describe(dataset, counts, numbers), *text_sections(texts)]
     publish(verdict, __doc__, numbers=numbers, sections=sections)
-    console.print(f"sha256 of the data: {dataset.sha256}", markup=False)
+    console.print(f"sha256 of the data: {dataset.sha256}")
 
 
 if __name__ == "__main__":

@@ -193,9 +193,9 @@ def main(params: Params) -> None:
     write_json(MANIFEST, sealed(manifest))
     write_json(CLEARANCE, clearance)
     console.print(f"all {len(verdicts)} gates passed; training is cleared", style="green")
-    console.print(f"manifest digest: {manifest['digest']}", markup=False)
+    console.print(f"manifest digest: {manifest['digest']}")
     if not budget.fits:
-        console.print(f"warning: {too_large(budget, params)}", style="yellow", markup=False)
+        console.print(f"warning: {too_large(budget, params)}", style="yellow")
 
 
 if __name__ == "__main__":

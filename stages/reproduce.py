@@ -69,9 +69,7 @@ def print_environment(record: Record) -> None:
         return
     facts = there["device"], there["precision"], there["cpu_threads"]
     drifts = list(compare_environment(there, compute_environment(*facts)))
-    console.print(
-        f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}", markup=False
-    )
+    console.print(f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}")
     print_drifts(drifts, "recorded", "here")
 
 
@@ -93,7 +91,6 @@ def print_same(record: Record, stages: Sequence[str], steps: int | None) -> None
         f"the same bits: {number} outputs of {len(stages)} stages{taken} are those that "
         f"{record.name} records",
         style="green",
-        markup=False,
     )
 
 
@@ -102,7 +99,7 @@ def print_difference(stages: Sequence[str], outs: Sequence[Drift], found: Compar
     first, *others = stages
     also = f" (then {', '.join(others)})" if others else ""
     text = f"not the same bits: {first} is the first stage that differs{also}"
-    console.print(text, style="red", markup=False)
+    console.print(text, style="red")
     print_drifts(outs, *NAMES)
     if not found.causes:
         console.print(
@@ -123,9 +120,7 @@ def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None
         if any(drift.meaning != "nothing" for drift in drifts):
             differing[stage] = drifts
         for drift in drifts if stage not in differing else ():
-            console.print(
-                f"{drift.name} differs in what only informs (commit, machine)", markup=False
-            )
+            console.print(f"{drift.name} differs in what only informs (commit, machine)")
     if step is not None:
         differing.setdefault(TRAINING, [step])
     if not differing:
@@ -155,7 +150,7 @@ def run(revision: str, steps: int | None, keep: bool) -> int:
             console.print(f"{refused} refuses this run; what it printed says why")
         same = judge(record, now, stages, step)
         if keep:
-            console.print(f"kept in {project}", markup=False)
+            console.print(f"kept in {project}")
     if same and refused is None:
         print_same(record, stages, steps)
         return 0

@@ -108,11 +108,11 @@ def run(seeds: Sequence[int], directory: Path) -> int:
     if measured:
         print_spread(table)
     for seed, log in refused.items():
-        console.print(f"seed {seed} did not train; {log} says why", markup=False)
+        console.print(f"seed {seed} did not train; {log} says why")
     table.to_csv(directory / "seeds.csv", index=False)
     text = f"{len(measured)} of {len(seeds)} seeds trained. sd: over seeds, with n - 1."
     rows = [["" if pd.isna(cell) else cell for cell in row] for row in table.to_numpy()]
     section = Section("Spread", text, table=Table(list(table.columns), rows))
     write_page("seeds", __doc__, sections=[section], directory=directory)
-    console.print(f"written: {directory / 'index.html'}", markup=False)
+    console.print(f"written: {directory / 'index.html'}")
     return int(bool(refused))

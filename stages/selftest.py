@@ -228,8 +228,8 @@ def run(params: Params, quick: bool, directory: Path) -> int:
     console.print(f"faults: {summarise(outcomes)}")
     for one in outcomes:
         if one.status in GOT_THROUGH:
-            console.print(f"{WORDS[one.status]}: {one.fault.name}: {one.note}", markup=False)
+            console.print(f"{WORDS[one.status]}: {one.fault.name}: {one.note}")
     write_report(directory, outcomes, variations, controls, listed, healthy)
-    console.print(f"written: {directory / 'index.html'}", markup=False)
+    console.print(f"written: {directory / 'index.html'}")
     got_through = [one for one in outcomes if one.status in GOT_THROUGH]
     return int(bool(missed or alarms or got_through))

@@ -92,7 +92,7 @@ def run(overrides: Sequence[str], output: Path | None) -> int:
     print_budget(budget, getattr(params.model, "reference", params.model.name))
     if output:
         write_json(output, adapter_training_config(params, budget, weights_sha256=None))
-        console.print(f"written: {output}", markup=False)
+        console.print(f"written: {output}")
     if not budget.fits:
         raise Refusal(too_large(budget, params))
     return 0

@@ -193,6 +193,6 @@ def run(target: str | None) -> int:
         return 0
     console.print(f"what differs from {verified.subject}:")
     for drift in verified.drifts:
-        console.print(f"  {line(drift)}; {drift.meaning}", markup=False)
+        console.print(f"  {line(drift)}; {drift.meaning}")
     console.print(promise(verified.drifts))
     return int(any(drift.meaning != "nothing" for drift in verified.drifts))

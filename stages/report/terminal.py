@@ -68,16 +68,16 @@ def print_verdict(verdict: Verdict, evidence: str = "") -> None:
     for check in verdict.checks:
         if check.status != "pass":
             console.print(Text(f"{check.status}: {check.id}: {check.rule}", style))
-            console.print(f"  {visible(check.message)}", markup=False)
+            console.print(f"  {visible(check.message)}")
             for line in check.evidence[:EVIDENCE_SHOWN]:
-                console.print(f"    {visible(line)}", markup=False)
+                console.print(f"    {visible(line)}")
             if len(check.evidence) > EVIDENCE_SHOWN:
                 console.print(f"    ... {len(check.evidence) - EVIDENCE_SHOWN} more in the report")
-            console.print(f"  remedy: {check.remedy}", markup=False)
+            console.print(f"  remedy: {check.remedy}")
     for rank, cause in enumerate(verdict.causes, start=1):
-        console.print(f"cause {rank}: {cause}", markup=False)
+        console.print(f"cause {rank}: {cause}")
     page = evidence or f"reports/{verdict.gate}/index.html"
-    console.print(f"evidence: {page}", markup=False)
+    console.print(f"evidence: {page}")
 
 
 def _value(check: Check) -> str:

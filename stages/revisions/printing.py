@@ -34,7 +34,7 @@ def print_drifts(drifts: Sequence[Drift], then: str, now: str) -> None:
     for drift in drifts:
         shown[drift.kind] += 1
         if shown[drift.kind] <= SHOWN:
-            console.print(f"  {line(drift, then, now)}{remark(drift)}", markup=False)
+            console.print(f"  {line(drift, then, now)}{remark(drift)}")
         elif shown[drift.kind] == total[drift.kind]:
             console.print(f"  ... and {total[drift.kind] - SHOWN} more of kind {drift.kind}")
 
@@ -51,4 +51,4 @@ def print_comparison(found: "Comparison", then: str, now: str) -> None:
             console.print(title)
             print_drifts(drifts, then, now)
     for one in found.unknown:
-        console.print(f"not compared: {one}", markup=False)
+        console.print(f"not compared: {one}")
