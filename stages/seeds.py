@@ -9,6 +9,7 @@ Exit code: 0 every seed trained, 1 one was refused, 2 bad input.
 """
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,7 @@ def spread(measured: Mapping[int, Metrics]) -> pd.DataFrame:
     rows = []
     for name in next(iter(measured.values()), {}):
         values = [float(one[name]) for one in measured.values()]
-        deviation = stdev(values) if len(values) > 1 else None
+        deviation = stdev(values) if len(values) > 1 else math.nan
         rows.append((name, fmean(values), deviation, min(values), max(values), *values))
     return pd.DataFrame(rows, columns=[*COLUMNS, *(f"seed {seed}" for seed in measured)])
 
@@ -85,6 +86,13 @@ def print_spread(table: pd.DataFrame) -> None:
         shown.add_row(*map(format_value, row))
     console.print(shown)
     console.print(f"the same under every seed: {', '.join(table.loc[~varies, 'metric']) or '-'}")
+
+
+def _shown(cell: str | float) -> str | float:
+    """Counts as whole numbers, and nothing for what one seed cannot tell."""
+    if isinstance(cell, str):
+        return cell
+    return "" if math.isnan(cell) else int(cell) if cell.is_integer() else cell
 
 
 def run(seeds: Sequence[int], directory: Path) -> int:
@@ -111,7 +119,7 @@ def run(seeds: Sequence[int], directory: Path) -> int:
         console.print(f"seed {seed} did not train; {log} says why")
     table.to_csv(directory / "seeds.csv", index=False)
     text = f"{len(measured)} of {len(seeds)} seeds trained. sd: over seeds, with n - 1."
-    rows = [["" if pd.isna(cell) else cell for cell in row] for row in table.to_numpy()]
+    rows = [[_shown(cell) for cell in row] for row in table.itertuples(index=False)]
     section = Section("Spread", text, table=Table(list(table.columns), rows))
     write_page("seeds", __doc__, sections=[section], directory=directory)
     console.print(f"written: {directory / 'index.html'}")
