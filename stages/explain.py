@@ -10,7 +10,6 @@ nothing differs, 1 something does, 2 it could not be told.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .config.load import PARAMS_FILE
 from .provenance.drift import Drift
 from .report.page import Section, Table, write_page
 from .report.terminal import console
@@ -19,12 +18,13 @@ from .revisions.comparison import (
     Comparison,
     compare_outputs,
     compare_records,
+    data_not_run,
     params_not_run,
 )
 from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import Record, in_order
 
-SINCE = ("recorded", str(PARAMS_FILE))
+SINCE = ("run", "changed since")
 
 
 def differing_stages(one: Record, other: Record) -> list[str]:
@@ -38,12 +38,13 @@ def differing_stages(one: Record, other: Record) -> list[str]:
     ]
 
 
-def describe(stages: Sequence[str]) -> str:
-    """In one sentence how far the two are from each other."""
+def describe(stages: Sequence[str], changed: bool) -> str:
+    """In one sentence how far the two are from each other. changed: what was not run, at least."""
     if stages:
         others = f" (then {', '.join(stages[1:])})" if stages[1:] else ""
         return f"{stages[0]} is the first stage whose outputs differ{others}"
-    return "what they record is the same, bit by bit"
+    same = "what they record is the same, bit by bit"
+    return f"{same}, but not all was run since" if changed else same
 
 
 def write_report(
@@ -64,7 +65,7 @@ def write_report(
         section("Causes", text, found.causes, names),
         section("Effects", "", found.effects, names),
         *(
-            section(f"params.yaml of {name} is not what was run", "", drifts, SINCE)
+            section(f"Changed at {name}, and not run", "", drifts, SINCE)
             for name, drifts in since.items()
             if drifts
         ),
@@ -81,13 +82,13 @@ def run(one: str, other: str, report: Path | None) -> int:
         stages = differing_stages(first, second)
     lacking = [record.name for record in (first, second) if TRAINING not in record.lock]
     found.unknown.extend(f"training: {name} records none" for name in lacking)
-    text = describe(stages)
+    since = {one.name: [*data_not_run(one), *params_not_run(one)] for one in (first, second)}
+    text = describe(stages, bool(found.causes) or any(since.values()))
     console.print(f"{one} -> {other}: {text}")
     print_comparison(found, one, other)
-    since = {record.name: params_not_run(record) for record in (first, second)}
     for name, drifts in since.items():
         if drifts:
-            console.print(f"params.yaml of {name} is not what was run:")
+            console.print(f"changed at {name}, and not run:")
             print_drifts(drifts, *SINCE)
     if report is not None:
         page = write_report(report, (one, other), text, found, since)

@@ -20,6 +20,7 @@ import pandas as pd
 from rich.table import Table as TerminalTable
 
 from .config.errors import UserError
+from .config.load import PARAMS_FILE
 from .provenance.git import lineage, read_git
 from .provenance.records import format_value
 from .report.page import Section, Table, write_page
@@ -31,8 +32,18 @@ COLUMNS = ("metric", "mean", "sd", "lowest", "highest")
 Metrics = dict[str, float]
 
 
-def refuse_uncommitted() -> None:
-    """Raises UserError where an experiment would not be of a commit."""
+def refuse(seeds: Sequence[int]) -> None:
+    """Raises UserError for seeds that say nothing, and where none would be of a commit."""
+    if len(set(seeds)) < 2:
+        raise UserError("one seed has no deviation; give at least two different ones")
+    if repeated := sorted({seed for seed in seeds if list(seeds).count(seed) > 1}):
+        raise UserError(
+            f"seed {repeated[0]} is given twice; a seed says nothing new the second time"
+        )
+    if min(seeds) < 0:
+        raise UserError(f"seed {min(seeds)} is below 0; a seed is a whole number from 0")
+    if not Path(".git").exists() or not PARAMS_FILE.is_file():
+        raise UserError("this is not the root of a git repository with a DVC project; go there")
     state = lineage()
     if state["commit"] is None:
         raise UserError("seeds are compared over one commit, and there is none; commit first")
@@ -95,13 +106,19 @@ def _shown(cell: str | float) -> str | float:
     return "" if math.isnan(cell) else int(cell) if cell.is_integer() else cell
 
 
+def write_report(directory: Path, measured: Mapping[int, Metrics], asked: int) -> None:
+    """What is known so far: an interruption leaves it there."""
+    table = spread(measured)
+    table.to_csv(directory / "seeds.csv", index=False)
+    text = f"{len(measured)} of {asked} seeds trained. sd: over seeds, with n - 1."
+    rows = [[_shown(cell) for cell in row] for row in table.itertuples(index=False)]
+    section = Section("Spread", text, table=Table(list(table.columns), rows))
+    write_page("seeds", __doc__, sections=[section], directory=directory)
+
+
 def run(seeds: Sequence[int], directory: Path) -> int:
     """Exit code: 0 every seed trained, 1 not so. Raises UserError without a commit to run."""
-    if repeated := sorted({seed for seed in seeds if list(seeds).count(seed) > 1}):
-        raise UserError(
-            f"seed {repeated[0]} is given twice; a seed says nothing new the second time"
-        )
-    refuse_uncommitted()
+    refuse(seeds)
     directory.mkdir(parents=True, exist_ok=True)
     measured, refused = dict[int, Metrics](), dict[int, Path]()
     with progress() as bar:
@@ -110,17 +127,12 @@ def run(seeds: Sequence[int], directory: Path) -> int:
             found = run_seed(seed, log)
             if found is None:
                 refused[seed] = log
+                console.print(f"seed {seed} did not train; {log} says why")
             else:
                 measured[seed] = found
-    table = spread(measured)
+                console.print(f"seed {seed}: validation loss {found['validation_loss']:.4g}")
+            write_report(directory, measured, len(seeds))
     if measured:
-        print_spread(table)
-    for seed, log in refused.items():
-        console.print(f"seed {seed} did not train; {log} says why")
-    table.to_csv(directory / "seeds.csv", index=False)
-    text = f"{len(measured)} of {len(seeds)} seeds trained. sd: over seeds, with n - 1."
-    rows = [[_shown(cell) for cell in row] for row in table.itertuples(index=False)]
-    section = Section("Spread", text, table=Table(list(table.columns), rows))
-    write_page("seeds", __doc__, sections=[section], directory=directory)
+        print_spread(spread(measured))
     console.print(f"written: {directory / 'index.html'}")
     return int(bool(refused))

@@ -16,6 +16,7 @@ from ..chat.labels import IGNORE_INDEX, Role
 from ..chat.split import Split
 from ..chat.token_store import TokenRow, TokenStore
 from ..chat.tokenizer import ChatTokenizer
+from ..config.errors import UserError
 from ..config.schema import Labels
 from .findings import Row
 
@@ -85,6 +86,11 @@ def choose_specimens(
         rows = choose_rows(store, tokenizer, wanted, BUDGET * wanted // sum(SPECIMENS.values()))
         path = dataset / f"{split}.jsonl"
         messages = _messages_of(path, {row.source for row in rows})
+        if lost := [row.source for row in rows if row.source not in messages]:
+            raise UserError(
+                f"{path} has no row {lost[0]}, which the tokens were made from; run "
+                "`dvc repro mask_report`"
+            )
         specimens += [
             Specimen(
                 row,

@@ -21,16 +21,26 @@ def read_git(*arguments: str) -> str | None:
 
 
 def commit_of(revision: str) -> str:
-    """The commit that a revision names. Raises UserError when git does not know it."""
+    """The commit of a revision, or of a DVC experiment. Raises UserError where it is unknown."""
     found = read_git(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
     )
-    if found is None:
+    if found is not None:
+        return found.strip()
+    named = read_git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps") or ""
+    entries = (line.split(" ") for line in named.splitlines())
+    commits = {commit for commit, name in entries if name.split("/")[4:] == [revision]}
+    if len(commits) > 1:
         raise UserError(
-            f"git does not know the revision {revision!r} here; give a commit, a tag or a branch "
-            "of this repository (`git fetch` brings those of another)"
+            f"{len(commits)} experiments are named {revision!r}, of several commits; give the "
+            "digits of the one that is meant (`dvc exp list --all-commits --sha`)"
         )
-    return found.strip()
+    if not commits:
+        raise UserError(
+            f"git does not know the revision {revision!r} here; give a commit, a tag, a branch or "
+            "an experiment of this repository (`git fetch` brings those of another)"
+        )
+    return commits.pop()
 
 
 def committed_files(commit: str) -> dict[str, str]:

@@ -142,6 +142,12 @@ def params_not_run(record: Record) -> list[Drift]:
     return list(compare("params", used, {key: here.get(key, MISSING) for key in used}, "nothing"))
 
 
+def data_not_run(record: Record) -> list[Drift]:
+    """Committed files of data that are not those which the recorded run has read."""
+    read = {name: one for name, one in record.part("data").items() if name in record.committed}
+    return list(compare("data", read, {name: record.sha256(name) for name in read}, "nothing"))
+
+
 def compare_code(pair: Pair) -> Iterator[Drift]:
     """Files among what the stages depend on; a changed comment or docstring means nothing.
 

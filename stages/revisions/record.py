@@ -183,6 +183,11 @@ class Record:
         with self.open(path) as file:
             return None if file is None else hashlib.file_digest(file, md5).hexdigest()
 
+    def sha256(self, path: str) -> str | None:
+        """Of the bytes of a file; None where it cannot be read."""
+        with self.open(path) as file:
+            return None if file is None else hashlib.file_digest(file, "sha256").hexdigest()
+
     @cached_property
     def lock(self) -> Lock:
         """dvc.lock by stage; empty without one. Raises UserError when it is damaged."""

@@ -10,6 +10,7 @@ from stages.chat.conversation import Conversation, Message
 from stages.chat.labels import Labelled, Role
 from stages.chat.token_store import TokenRow, TokenStore, TokenWriter
 from stages.chat.tokenizer import ChatTokenizer
+from stages.config import UserError
 from stages.mask_audit.specimens import choose_rows, choose_specimens, undecided_tokens
 
 from ..chat.test_labels import TWO_TURNS, label
@@ -94,6 +95,15 @@ def test_they_come_with_their_messages(tmp_path: Path, tokenizer: ChatTokenizer)
     one, other = choose_specimens(tmp_path, {"train": store}, tokenizer, POLICY, cut_at)
     assert (one.messages, one.row.source, one.truncated) == (TWO_TURNS, "a:1", False)
     assert (other.messages, other.row.source, other.truncated) == (TWO_TURNS[:3], "a:2", True)
+
+
+def test_tokens_of_other_rows_than_the_dataset_holds_are_refused(
+    tmp_path: Path, tokenizer: ChatTokenizer
+) -> None:
+    store = store_of(tmp_path, [label(tokenizer, TWO_TURNS)])
+    (tmp_path / "train.jsonl").write_bytes(msgspec.json.encode(Conversation("", "b:1", [])))
+    with pytest.raises(UserError, match="has no row a:1, which the tokens were made from; run"):
+        choose_specimens(tmp_path, {"train": store}, tokenizer, POLICY, None)
 
 
 def test_white_space_where_an_answer_begins_is_nobodys(tokenizer: ChatTokenizer) -> None:

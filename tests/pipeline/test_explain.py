@@ -10,6 +10,7 @@ import pytest
 
 from stages.config import UserError
 from stages.explain import run
+from stages.provenance.hashing import sha256_file
 
 from ..project import Project
 from .test_reproduce import change_row, snapshot
@@ -71,24 +72,32 @@ def test_a_revision_differs_in_nothing_from_one_that_only_adds_words(
 ) -> None:
     recorded.write("README.md", "A line.\n")
     recorded.commit("Write")
+    recorded.git("update-ref", f"refs/exps/aa/{'b' * 38}/seed-1", "HEAD")
+    assert run("HEAD~1", "seed-1", None) == 0
+    assert capsys.readouterr().out.startswith("HEAD~1 -> seed-1: what they record is the same")
     assert run("HEAD~1", "HEAD", None) == 0
     told = capsys.readouterr().out
     assert told == "HEAD~1 -> HEAD: what they record is the same, bit by bit\n"
 
 
-def test_params_that_were_not_run_are_named(
+def test_params_and_data_that_were_not_run_are_named(
     recorded: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded.set_params(run__seed=43)
-    recorded.commit("Change the seed, and do not run it")
+    data = recorded.path / "data/incidents.jsonl"
+    read = sha256_file(data)
+    data.write_bytes(data.read_bytes().replace(b"disk", b"desk"))
+    recorded.commit("Change seed and data, and do not run them")
     assert run("HEAD~1", "HEAD", Path("reports/explain")) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "HEAD~1 -> HEAD: what they record is the same, bit by bit",
-        "params.yaml of HEAD is not what was run:",
-        "  params run.seed: 42 (recorded) -> 43 (params.yaml)",
+        "HEAD~1 -> HEAD: what they record is the same, bit by bit, but not all was run since",
+        "changed at HEAD, and not run:",
+        f"  data data/incidents.jsonl: {read[:16]}... (run) -> {sha256_file(data)[:16]}... "
+        "(changed since)",
+        "  params run.seed: 42 (run) -> 43 (changed since)",
         "evidence: reports/explain/index.html",
     ]
-    assert "params.yaml of HEAD is not what was run" in recorded.read("reports/explain/index.html")
+    assert "Changed at HEAD, and not run" in recorded.read("reports/explain/index.html")
 
 
 Change = Callable[[Project], None]

@@ -27,13 +27,15 @@ def test_one_seed_has_no_deviation() -> None:
     ("seeds", "sentence"),
     [
         (("1", "2", "1"), "error: seed 1 is given twice; a seed says nothing new the second time"),
+        (("3",), "error: one seed has no deviation; give at least two different ones"),
+        (("-1", "2"), "error: seed -1 is below 0; a seed is a whole number from 0"),
         (
-            ("1",),
+            ("1", "2"),
             "error: seeds are compared over one commit, but params.yaml is not committed; commit, "
             "or take it back",
         ),
     ],
-    ids=["twice", "uncommitted"],
+    ids=["twice", "one", "below 0", "uncommitted"],
 )
 def test_what_cannot_be_compared_is_refused(
     fresh: Project, seeds: tuple[str, ...], sentence: str
@@ -46,7 +48,7 @@ def test_what_cannot_be_compared_is_refused(
 
 @pytest.mark.slow
 def test_a_seed_whose_run_is_refused_is_named_and_its_log_kept(refused: Project) -> None:
-    done = refused.holdshort("seeds", "7")
+    done = refused.holdshort("seeds", "7", "8")
     assert done.returncode == 1, done.stdout
     assert "seed 7 did not train; reports/seeds/seed-7.log says why" in done.stdout
     assert "error: training is not cleared" in refused.read("reports/seeds/seed-7.log")
