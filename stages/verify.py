@@ -155,8 +155,8 @@ def manifest_of(revision: str) -> Any:
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         raise UserError(
-            f"{revision} is neither a directory with {RECORD} nor a revision with {MANIFEST}: "
-            f"{done.stderr.decode(errors='replace').strip() or 'git does not know it'}"
+            f"{revision} is neither a directory with {RECORD} nor a revision at which {MANIFEST} "
+            "was committed"
         )
     with reading(f"{MANIFEST} of {revision}", "JSON", "name another revision"):
         return json.loads(done.stdout)

@@ -56,8 +56,12 @@ def sanity_check(
     Everything is left as it was found: weights, gradients, buffers, modes, hooks, optimizer,
     schedulers and generators that the functions can reach; `state_before` equals `state_after`, and
     `report.restored` says so.
-    Raises UserError where there is nothing to examine: no batch, no parameter, an iterator.
+    Raises UserError where there is nothing to examine: no batch, no parameter, an iterator,
+    a class in place of what is made of it.
     """
+    for name, part in (("optimizer", optimizer), ("loss_fn", loss_fn)):
+        if isinstance(part, type):
+            raise UserError(f"{name} is the class {part.__name__}: give one that was made of it")
     if not isinstance(model, nn.Module):
         raise UserError(f"model is a {type(model).__name__}: give a torch.nn.Module")
     if hasattr(loader, "__next__"):

@@ -139,6 +139,16 @@ def test_an_iterator_is_refused_in_one_sentence() -> None:
         sanity_check(script.model, iter([script.train]), nn.CrossEntropyLoss())
 
 
+def test_a_class_in_place_of_its_instance_is_refused() -> None:
+    script = of_points()
+    optimizer: Any = torch.optim.AdamW
+    loss_fn: Any = nn.CrossEntropyLoss
+    with pytest.raises(UserError, match="optimizer is the class AdamW: give one that was made"):
+        sanity_check(script.model, [script.train], nn.CrossEntropyLoss(), optimizer=optimizer)
+    with pytest.raises(UserError, match="loss_fn is the class CrossEntropyLoss: give one"):
+        sanity_check(script.model, [script.train], loss_fn)
+
+
 def test_a_step_that_raises_is_a_failed_check_not_a_traceback() -> None:
     script = of_points()
     batch = (script.train[0][:32, :5], script.train[1][:32])
