@@ -16,8 +16,8 @@ from .report.terminal import console
 from .revisions.comparison import (
     TRAINING,
     Comparison,
-    compare_outputs,
     compare_records,
+    compare_stages,
     data_not_run,
     params_not_run,
 )
@@ -30,12 +30,7 @@ SINCE = ("run", "changed since")
 def differing_stages(one: Record, other: Record) -> list[str]:
     """The stages of which some output is not the same, bit by bit, in their order."""
     stages = dict.fromkeys([*in_order(one.lock), *in_order(other.lock)])
-    drifts = {stage: list(compare_outputs(one, other, stage)) for stage in stages}
-    return [
-        stage
-        for stage, found in drifts.items()
-        if any(drift.meaning != "nothing" for drift in found)
-    ]
+    return list(compare_stages(one, other, stages)[0])
 
 
 def describe(stages: Sequence[str], changed: bool) -> str:

@@ -17,7 +17,7 @@ from .config import UserError
 from .provenance.drift import Drift, compare_environment, promise
 from .provenance.environment import compute_environment
 from .report.terminal import console
-from .revisions.comparison import TRAINING, Comparison, compare_outputs, compare_records
+from .revisions.comparison import TRAINING, Comparison, compare_records, compare_stages
 from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import LOCK, Record, in_order, outputs
 from .revisions.scratch import bring_inputs, cloned, forget_results, run_here, run_stages
@@ -114,13 +114,9 @@ def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None
 
     step: where first steps part from the record.
     """
-    differing: dict[str, list[Drift]] = {}
-    for stage in stages:
-        drifts = list(compare_outputs(record, now, stage))
-        if any(drift.meaning != "nothing" for drift in drifts):
-            differing[stage] = drifts
-        for drift in drifts if stage not in differing else ():
-            console.print(f"{drift.name} differs in what only informs (commit, machine)")
+    differing, informing = compare_stages(record, now, stages)
+    for drift in informing:
+        console.print(f"{drift.name} differs in what only informs (commit, machine)")
     if step is not None:
         differing.setdefault(TRAINING, [step])
     if not differing:

@@ -20,8 +20,7 @@ import pandas as pd
 from rich.table import Table as TerminalTable
 
 from .config.errors import UserError
-from .config.load import PARAMS_FILE
-from .provenance.git import lineage, read_git
+from .provenance.git import lineage, read_git, refuse_elsewhere
 from .provenance.records import format_value
 from .report.page import Section, Table, write_page
 from .report.terminal import console, progress
@@ -42,8 +41,7 @@ def refuse(seeds: Sequence[int]) -> None:
         )
     if min(seeds) < 0:
         raise UserError(f"seed {min(seeds)} is below 0; a seed is a whole number from 0")
-    if not Path(".git").exists() or not PARAMS_FILE.is_file():
-        raise UserError("this is not the root of a git repository with a DVC project; go there")
+    refuse_elsewhere()
     state = lineage()
     if state["commit"] is None:
         raise UserError("seeds are compared over one commit, and there is none; commit first")
@@ -106,14 +104,15 @@ def _shown(cell: str | float) -> str | float:
     return "" if math.isnan(cell) else int(cell) if cell.is_integer() else cell
 
 
-def write_report(directory: Path, measured: Mapping[int, Metrics], asked: int) -> None:
-    """What is known so far: an interruption leaves it there."""
+def write_report(directory: Path, measured: Mapping[int, Metrics], asked: int) -> pd.DataFrame:
+    """The spread that is known so far, which an interruption leaves there."""
     table = spread(measured)
     table.to_csv(directory / "seeds.csv", index=False)
     text = f"{len(measured)} of {asked} seeds trained. sd: over seeds, with n - 1."
     rows = [[_shown(cell) for cell in row] for row in table.itertuples(index=False)]
     section = Section("Spread", text, table=Table(list(table.columns), rows))
     write_page("seeds", __doc__, sections=[section], directory=directory)
+    return table
 
 
 def run(seeds: Sequence[int], directory: Path) -> int:
@@ -131,8 +130,8 @@ def run(seeds: Sequence[int], directory: Path) -> int:
             else:
                 measured[seed] = found
                 console.print(f"seed {seed}: validation loss {found['validation_loss']:.4g}")
-            write_report(directory, measured, len(seeds))
+            table = write_report(directory, measured, len(seeds))
     if measured:
-        print_spread(spread(measured))
+        print_spread(table)
     console.print(f"written: {directory / 'index.html'}")
     return int(bool(refused))

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..config.errors import UserError
@@ -18,6 +19,12 @@ def read_git(*arguments: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout
+
+
+def refuse_elsewhere() -> None:
+    """Raises UserError where the current directory is not the root of repository and project."""
+    if not Path(".git").exists() or not Path(".dvc").is_dir():
+        raise UserError("this is not the root of a git repository with a DVC project; go there")
 
 
 def commit_of(revision: str) -> str:

@@ -222,6 +222,20 @@ def compare_outputs(then: Record, now: Record, stage: str) -> Iterator[Drift]:
         yield from compare("output", before, after, meaning)
 
 
+def compare_stages(
+    then: Record, now: Record, stages: Iterable[str]
+) -> tuple[dict[str, list[Drift]], list[Drift]]:
+    """By stage, the outputs of those that differ; and what differs elsewhere and means nothing."""
+    differing, informing = dict[str, list[Drift]](), list[Drift]()
+    for stage in stages:
+        drifts = list(compare_outputs(then, now, stage))
+        if any(drift.meaning != "nothing" for drift in drifts):
+            differing[stage] = drifts
+        else:
+            informing += drifts
+    return differing, informing
+
+
 def decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest without its blocks that only inform, and without the digest of its whole text."""
     informing = ("git", "recorded", SEAL)

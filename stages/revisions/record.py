@@ -24,7 +24,7 @@ from ruamel.yaml.error import YAMLError
 
 from ..config.errors import UserError
 from ..config.load import PARAMS_FILE, flatten
-from ..provenance.git import commit_of, committed_files
+from ..provenance.git import commit_of, committed_files, refuse_elsewhere
 from ..provenance.records import metrics_path
 from ..verdict.clearance import MANIFEST
 from ..verdict.record import GATES, verdict_path
@@ -112,8 +112,7 @@ class Record:
     @classmethod
     def of_run(cls, revision: str) -> Self:
         """What a revision of this project records. Raises UserError when that is nothing."""
-        if not Path(".git").exists() or not Path(".dvc").is_dir():
-            raise UserError("this is not the root of a git repository with a DVC project; go there")
+        refuse_elsewhere()
         commit = commit_of(revision)
         record = cls(revision, DVCFileSystem(".", rev=commit), commit)
         if not record.lock:

@@ -40,6 +40,8 @@ STEPS = 20
 BASE_STEPS = 6
 """Steps on the real model, after one that warms up."""
 SHORT_ROWS = 60
+LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
+"""The adapter of conf/model/hub.yaml."""
 BASE_MODEL = (
     "+experiment=smollm2_135m_lora",
     "train.per_device_train_batch_size=2",
@@ -194,7 +196,7 @@ def bare_seconds(params: Params) -> float:
     """Seconds of gate 2's full number of steps, as transformers and PEFT alone take them."""
     directory = find_base_model(str(params.model.tokenizer), "model").directory
     base = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+    lora = LoraConfig(**LORA, task_type="CAUSAL_LM")
     model = get_peft_model(base, lora)
     optimizer = torch.optim.AdamW(
         [p for p in model.parameters() if p.requires_grad], lr=params.gates.overfit.learning_rate
@@ -232,7 +234,7 @@ def trl_training_seconds(params: Params, rows: list[dict[str, Any]], scratch: Pa
     model, train = params.model, params.train
     settings = {
         "model": str(find_base_model(str(model.tokenizer), "model").directory),
-        "lora": {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"},
+        "lora": LORA,
         "batch": train.per_device_train_batch_size,
         "accumulate": train.gradient_accumulation_steps,
         "steps": BASE_STEPS + 1,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.seeds import spread
+from stages.config import UserError
+from stages.seeds import run, spread
 
 from ..project import Project
 
@@ -44,6 +45,15 @@ def test_what_cannot_be_compared_is_refused(
     done = fresh.holdshort("seeds", *seeds)
     assert (done.returncode, done.stdout.strip()) == (2, sentence)
     assert not fresh.exists("reports")
+
+
+def test_a_directory_that_is_no_root_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="this is not the root of a git repository with a DVC"):
+        run([1, 2], tmp_path / "reports")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
