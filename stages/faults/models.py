@@ -39,6 +39,7 @@ from .wiring import (
     add_unused,
     change_hidden,
     cut_input_gradients,
+    drop_activations,
     kill_units,
     other_positions,
     see_next,
@@ -226,6 +227,13 @@ FAULTS = (
         ),
         missed="a causal model learns rows by heart without positions; rotary ones have no table "
         "that could be seen unused",
+    ),
+    _fault(
+        "activations_missing",
+        (90,),
+        ("affine_feed_forwards",),
+        "the activation is missing",
+        drop_activations,
     ),
     _fault("saturated", (91,), ("saturated_fraction",), "units are saturated", squash),
     replace(

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 
 from ..probes.observe import RECTIFYING
 from ..probes.outputs import with_logits
+from ..probes.superposition import feed_forwards
 from .fault import DoesNotApply
 
 Operation = Callable[[torch.Tensor], torch.Tensor]
@@ -103,6 +104,20 @@ def kill_units(model: nn.Module) -> None:
         raise DoesNotApply("no module of the model rectifies")
     for module in rectifying:
         module.register_forward_pre_hook(lambda _, inputs: (inputs[0] - 1000,))
+
+
+def drop_activations(model: nn.Module) -> None:
+    """Of feed-forward networks with two layers: with a gate they still multiply."""
+    dropped = False
+    for _, network in feed_forwards(model):
+        if sum(isinstance(one, nn.Linear) for one in network.modules()) > 2:
+            continue
+        for name, module in list(network.named_children()):
+            if any(word in type(module).__name__ for word in RECTIFYING):
+                setattr(network, name, nn.Identity())
+                dropped = True
+    if not dropped:
+        raise DoesNotApply("no feed-forward network without a gate has a module as activation")
 
 
 def cut_input_gradients(model: nn.Module) -> None:
