@@ -126,6 +126,9 @@ def measure_recipe(recipe: Recipe) -> dict[str, Measured]:
         "decay_per_step": Measured(recipe.decay_per_step),
         "decayed_vectors": Measured(len(vectors), evidence=tuple(vectors)),
         "dropout": Measured(dropout, note=module),
+        "answers_cut_off": Measured(
+            len(recipe.cut_off), recipe.asked, evidence=tuple(recipe.cut_off)
+        ),
     }
 
 

@@ -189,6 +189,14 @@ FAULTS = (
         train_values(max_grad_norm=1e-4),
     ),
     _values(
+        "answers_cut_off",
+        (98,),
+        ("answers_cut_off",),
+        "",
+        train_values(max_new_tokens=1),
+        lambda params: None if params.train.eval_generations else "nothing is generated",
+    ),
+    _values(
         "dropout_too_high",
         (67,),
         ("dropout",),

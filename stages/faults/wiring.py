@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from ..models.tiny_gpt import Block
 from ..probes.observe import RECTIFYING
 from ..probes.outputs import with_logits
 from ..probes.superposition import feed_forwards
@@ -118,6 +119,37 @@ def drop_activations(model: nn.Module) -> None:
                 dropped = True
     if not dropped:
         raise DoesNotApply("no feed-forward network without a gate has a module as activation")
+
+
+def drop_norms(model: nn.Module) -> None:
+    found = [
+        (module, name)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if "Norm" in type(child).__name__
+    ]
+    if not found:
+        raise DoesNotApply("the model has no norms")
+    for module, name in found:
+        setattr(module, name, nn.Identity())
+
+
+def drop_residuals(model: nn.Module) -> None:
+    """Of tiny_gpt's blocks: those of other models cannot be taken apart from outside."""
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    if not blocks:
+        raise DoesNotApply("only the blocks of tiny_gpt can be taken apart")
+
+    def without_residuals(block: Block) -> Any:
+        def forward(x: torch.Tensor, *context: Any) -> torch.Tensor:
+            x = block.attention(block.attention_norm(x), *context)
+            changed: torch.Tensor = block.mlp(block.mlp_norm(x))
+            return changed
+
+        return forward
+
+    for block in blocks:
+        block.forward = without_residuals(block)  # type: ignore[method-assign]
 
 
 def cut_input_gradients(model: nn.Module) -> None:

@@ -146,7 +146,7 @@ def run_gradient_probe(params: Params, parts: Parts | None = None) -> GradientPr
         reentrant=reentrant_modules(model),
         parameters=count_parameters(model),
         half_change=smallest_half_change(changed, model),
-        recipe=read_recipe(model, trainer.optimizer, records),
+        recipe=read_recipe(model, trainer.optimizer, records, TokenStore("validation"), train),
         forward=forward,
         first_step=first_step,
     )

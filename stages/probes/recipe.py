@@ -4,7 +4,7 @@ A run with a bad one goes on without an error, and the first steps hardly show i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,6 +12,9 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
+from ..chat.token_store import TokenRow
+from ..config.schema import Train
+from ..training.evaluation import first_turns
 from .observe import StepRecord
 
 PROBABILITIES = ("dropout", "attention_dropout")
@@ -24,17 +27,27 @@ class Recipe:
     decayed_vectors: names of the gains and biases that are decayed; dropout: the largest
     probability, and the module that has it; epsilon_share: the optimizer's epsilon over the
     root-mean-square of a matrix's gradient (median over matrices), None without an epsilon or a
-    gradient.
+    gradient; asked: how many answers an evaluation asks for; cut_off: the rows in whose stead it
+    gets the beginning of one, for train.max_new_tokens is less than the answer takes.
     """
 
     decay_per_step: float
     decayed_vectors: list[str]
     dropout: tuple[float, str]
     epsilon_share: float | None
+    asked: int
+    cut_off: list[str]
 
 
-def read_recipe(model: nn.Module, optimizer: Optimizer, records: Sequence[StepRecord]) -> Recipe:
+def read_recipe(
+    model: nn.Module,
+    optimizer: Optimizer,
+    records: Sequence[StepRecord],
+    validation: Iterable[TokenRow],
+    train: Train,
+) -> Recipe:
     """records: of the first steps, which the optimizer has taken."""
+    turns = first_turns(validation, train.eval_generations)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     decays = [(group.get("weight_decay", 0.0), group) for group in optimizer.param_groups]
     return Recipe(
@@ -49,6 +62,8 @@ def read_recipe(model: nn.Module, optimizer: Optimizer, records: Sequence[StepRe
         ],
         dropout=_largest_dropout(model),
         epsilon_share=_epsilon_share(model, optimizer, records),
+        asked=len(turns),
+        cut_off=[turn.source for turn in turns if len(turn.answer) > train.max_new_tokens],
     )
 
 

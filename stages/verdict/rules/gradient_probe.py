@@ -139,6 +139,14 @@ RULES = (
         severity="warn",
     ),
     Rule(
+        "answers_cut_off",
+        "the answers that evaluation asks for fit train.max_new_tokens",
+        "zero",
+        "raise train.max_new_tokens: until then these answers count as wrong and as never stopped",
+        unit="answers",
+        severity="warn",
+    ),
+    Rule(
         "non_finite",
         "no loss, gradient, activation or weight is NaN or infinite",
         "zero",
