@@ -165,7 +165,8 @@ FAULTS = (
         (),
         "",
         _rate_of_params_times(0.01),
-        missed="a choice, as long as updates are above gates.gradient.min_update_ratio",
+        missed="a choice, as long as updates are above gates.gradient.min_update_ratio; "
+        "`holdshort lr-range` says where the rate lies",
     ),
     _values(
         "epsilon_too_high",
