@@ -1,0 +1,62 @@
+"""What can be shown to others of this model? Its records, as documents that their tools read.
+
+Verifies the model and the manifest first, and attests nothing that is not as recorded. Writes
+gates.intoto.json (what the gates found, an in-toto test result), provenance.intoto.json (how the
+model was made, SLSA provenance) and model.cdx.json (its parts, a CycloneDX ML-BOM): the same bytes
+for the same run. Exit code: 0 done, 1 refused, 2 bad input.
+
+    holdshort attest [DIRECTORY] [--output DIR]
+"""
+
+from pathlib import Path
+
+from .attestation.bill_of_materials import bill_of_materials
+from .attestation.facts import gather
+from .attestation.statements import gates_statement, provenance_statement
+from .config import Refusal, UserError
+from .config.load import PARAMS_FILE
+from .models.record import read_record
+from .provenance.drift import Drift
+from .provenance.hashing import sha256_file
+from .provenance.records import read_json, write_json
+from .report.terminal import console
+from .revisions.printing import line
+from .verdict.clearance import MANIFEST
+from .verify import NO_MANIFEST, compare_trained, find_drifts
+
+GATES, PROVENANCE, MATERIALS = "gates.intoto.json", "provenance.intoto.json", "model.cdx.json"
+
+
+def forbids(drift: Drift) -> bool:
+    """Is it about the run itself? A machine that would compute other bits now has not made it."""
+    return drift.meaning == "another run" or drift.kind == "manifest"
+
+
+def attest(directory: Path, output: Path) -> None:
+    """Write the three documents. Raises Refusal where the model is not what was recorded."""
+    if not PARAMS_FILE.is_file():
+        raise UserError(
+            f"{PARAMS_FILE} is not here; attest a model in its project: a directory alone records "
+            "neither its data nor what the gates found"
+        )
+    model = read_record(directory)
+    manifest = read_json(MANIFEST, NO_MANIFEST)
+    drifts = [*find_drifts(manifest), *compare_trained(directory, model, manifest)]
+    reasons = [line(drift) for drift in drifts if forbids(drift)]
+    if reasons:
+        heading = f"{directory} is not what {MANIFEST} records, and nothing is attested"
+        raise Refusal("\n".join([heading, *reasons]))
+    facts = gather(directory, model, manifest)
+    write_json(output / GATES, gates_statement(facts))
+    write_json(output / PROVENANCE, provenance_statement(facts))
+    statements = {name: sha256_file(output / name) for name in (GATES, PROVENANCE)}
+    write_json(output / MATERIALS, bill_of_materials(facts, statements))
+
+
+def run(directory: Path, output: Path) -> int:
+    """Exit code: 0 done."""
+    with console.status("hashing"):
+        attest(directory, output)
+    for name in (GATES, PROVENANCE, MATERIALS):
+        console.print(f"{output / name}")
+    return 0

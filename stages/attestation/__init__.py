@@ -1,0 +1,1 @@
+"""What is recorded of a model, in the words of in-toto, SLSA and CycloneDX."""

@@ -1,0 +1,223 @@
+"""Who vouches for these bytes? Signs a model directory with a key, and checks such a signature.
+
+The signature covers every file of the directory and lies beside it (models/final.sig), not in it:
+DVC has hashed the directory, and a copy of both can be checked without the project. It is a
+Sigstore bundle as OpenSSF's model-signing writes it, made and checked offline with an elliptic
+curve key. Exit code: 0 done, or the signature is valid; 1 refused; 2 it could not be told.
+
+    holdshort sign [DIRECTORY] --key KEY [--signature FILE]
+    holdshort verify [DIRECTORY] --key PUBLIC_KEY [--signature FILE]
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .config import Refusal, UserError
+from .models.record import RECORD, read_record
+from .report.terminal import console
+from .revisions.printing import line
+from .verify import MODEL, compare_model
+
+PASSWORD = "HOLDSHORT_KEY_PASSWORD"
+"""The environment variable with the password of an encrypted private key."""
+CURVES = ("secp256r1", "secp384r1", "secp521r1")
+"""NIST P-256, P-384 and P-521: all that model-signing knows."""
+NEW_KEY = "`openssl ecparam -name prime256v1 -genkey -noout -out signing.key` makes one"
+PUBLIC_KEY = "`openssl ec -in KEY -pubout -out signing.pub` writes the public one"
+
+
+def signature_of(directory: Path) -> Path:
+    """models/final.sig for models/final."""
+    named = directory if directory.name not in ("", "..") else directory.resolve()
+    return named.with_name(f"{named.name}.sig")
+
+
+def entries(directory: Path) -> dict[str, Path]:
+    """Name below a directory -> every file and every link, hidden ones too."""
+    return {
+        path.relative_to(directory).as_posix(): path
+        for path in sorted(directory.rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    }
+
+
+def load_library() -> tuple[Any, Any]:
+    """Signing and verifying of model-signing. Raises UserError where it is not installed."""
+    try:
+        from model_signing import signing, verifying
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"signatures need packages that are not here ({error.name}); "
+            'run `pip install "holdshort[sign]"`'
+        ) from None
+    return signing, verifying
+
+
+def every_file() -> Any:
+    """What is hashed: all files; model-signing by itself leaves out .gitattributes and the like.
+
+    Links are followed: DVC's `cache.type` makes them, and a copy without them is the same model.
+    """
+    from model_signing import hashing
+
+    config = hashing.Config().set_ignored_paths(paths=(), ignore_git_paths=False)
+    return config.set_allow_symlinks(True)
+
+
+def read_key(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"the key {path} does not exist; {NEW_KEY}") from None
+
+
+def password_for(path: Path) -> bytes | None:
+    """The password that the private key needs, or None.
+
+    Raises UserError for what is no private key on a curve that signs, or cannot be decrypted.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content, password = read_key(path), None
+    try:
+        try:
+            key = load_pem_private_key(content, None)
+        except TypeError:  # it is encrypted
+            password = os.environ.get(PASSWORD, "").encode()
+            if not password:
+                raise UserError(
+                    f"the key {path} is encrypted; set {PASSWORD} to its password"
+                ) from None
+            key = load_pem_private_key(content, password)
+    except (ValueError, UnsupportedAlgorithm):
+        if password:
+            raise UserError(f"the password in {PASSWORD} does not open the key {path}") from None
+        if b"PUBLIC KEY" in content:
+            raise UserError(f"{path} holds a public key; give the private one to sign") from None
+        raise UserError(f"{path} holds no private key in PEM; {NEW_KEY}") from None
+    refuse_other_curves(path, key)
+    return password
+
+
+def refuse_no_public_key(path: Path) -> None:
+    """Raises UserError for what is no public key on a curve that signs."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    content = read_key(path)
+    try:
+        key = load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        if b"PRIVATE KEY" in content:
+            raise UserError(f"{path} holds a private key; {PUBLIC_KEY}, which verifies") from None
+        raise UserError(f"{path} holds no public key in PEM; {PUBLIC_KEY}") from None
+    refuse_other_curves(path, key)
+
+
+def refuse_other_curves(path: Path, key: Any) -> None:
+    curve = getattr(getattr(key, "curve", None), "name", None)
+    if curve not in CURVES:
+        found = f"on the curve {curve}" if curve else "of another kind than elliptic curve"
+        raise UserError(f"{path} holds a key {found}; {', '.join(CURVES)} can sign: {NEW_KEY}")
+
+
+def refuse_unrecorded(directory: Path) -> None:
+    """Raises Refusal where the directory is not what full_train wrote and recorded."""
+    record = read_record(directory)
+    reasons = [line(drift) for drift in compare_model(directory, record)]
+    if not reasons:
+        known = {*record.files, RECORD}
+        reasons = [f"{name} is not recorded" for name in entries(directory) if name not in known]
+    if reasons:
+        raise Refusal(
+            "\n".join([f"{directory} is not what {RECORD} records, and is not signed", *reasons])
+        )
+
+
+def sign(directory: Path, key: Path, signature: Path) -> None:
+    """Write the signature of every file of the directory. Raises Refusal for a changed model."""
+    signing, _ = load_library()
+    password = password_for(key)
+    if signature.resolve().is_relative_to(directory.resolve()):
+        raise UserError(f"{signature} would lie in {directory} and change it; name another file")
+    refuse_unrecorded(directory)
+    config = signing.Config().use_elliptic_key_signer(private_key=key, password=password)
+    staged = signature.with_name(f"{signature.name}.partial")
+    config.set_hashing_config(every_file()).sign(directory, staged)
+    staged.replace(signature)
+
+
+def objections(directory: Path, key: Path, signature: Path) -> list[str]:
+    """What stands against the signature; empty where it is the key's and every file is as signed.
+
+    Raises UserError where the signature is missing or is none, or the key is no public key.
+    """
+    _, verifying = load_library()
+    from cryptography.exceptions import InvalidSignature
+
+    refuse_no_public_key(key)
+    if not signature.is_file():
+        raise UserError(
+            f"{signature} is missing: {directory} was not signed, or was copied without it; sign "
+            f"it with `holdshort sign {directory} --key KEY`, or say where it is with --signature"
+        )
+    config = verifying.Config().use_elliptic_key_verifier(public_key=key)
+    try:
+        config.set_hashing_config(every_file()).verify(directory, signature)
+    except InvalidSignature:
+        return [f"{signature} was changed, or made with another key than that of {key}"]
+    except OSError:
+        raise
+    except Exception as error:  # of a damaged file it raises what its parsers do
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if reason.startswith("Key mismatch"):
+            return [f"{signature} was made with another key than that of {key}"]
+        if reason.startswith(("Signature mismatch", "Cannot use")):
+            return [f"{directory} is not what was signed: {reason.removeprefix('Signature ')}"]
+        raise UserError(
+            f"{signature} cannot be read as a signature ({reason}); copy it anew, or sign again"
+        ) from None
+    linked = [name for name, path in entries(directory).items() if path.is_dir()]
+    return [
+        f"{directory}/{name} links to a directory, which no signature covers" for name in linked
+    ]
+
+
+def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
+    """Exit code: 0 done."""
+    signature = signature or signature_of(directory)
+    with console.status("hashing"):
+        sign(directory, key, signature)
+    console.print(f"{directory}: every file is signed in {signature}")
+    return 0
+
+
+def mention_unchecked(target: str | None) -> None:
+    """Say so where a signature lies beside the model, and no key was given to check it with."""
+    directory = MODEL if target is None else Path(target)
+    signature = signature_of(directory)
+    if directory.is_dir() and signature.is_file():
+        console.print(f"signature: {signature} is not checked; give --key PUBLIC_KEY")
+
+
+def run_check(target: str | None, key: Path, signature: Path | None) -> int:
+    """Exit code: 0 valid, 1 not.
+
+    target: as `holdshort verify` has it; a revision has no signature.
+    """
+    directory = MODEL if target is None else Path(target)
+    if not directory.is_dir():
+        raise UserError(
+            f"{directory} is no directory, and only a model directory is signed; leave out --key, "
+            "or name one"
+        )
+    signature = signature or signature_of(directory)
+    with console.status("hashing"):
+        found = objections(directory, key, signature)
+    for objection in found:
+        console.print(f"signature: {objection}")
+    if not found:
+        console.print(f"signature: every file of {directory} is as signed with the key of {key}")
+    return int(bool(found))
