@@ -62,7 +62,7 @@ def gather(directory: Path, model: ModelRecord, manifest: Mapping[str, Any]) -> 
     Raises Refusal where a verdict does not hold, or a file is another than dvc.lock records.
     """
     verdicts = held_verdicts()
-    here = Record.of_directory(Path(), "the work tree")
+    here = Record.of_directory(Path.cwd(), "the work tree")
     locked = {
         dep["path"]: dep["md5"] for dep in here.lock.get("gradient_probe", {}).get("deps", ())
     }
