@@ -5,10 +5,11 @@ gates.intoto.json (what the gates found, an in-toto test result), provenance.int
 model was made, SLSA provenance) and model.cdx.json (its parts, a CycloneDX ML-BOM): the same bytes
 for the same run. Exit code: 0 done, 1 refused, 2 bad input.
 
-    holdshort attest [DIRECTORY] [--output DIR]
+    holdshort attest [DIRECTORY] [--output DIR] [--key KEY]
 """
 
 from pathlib import Path
+from typing import Any
 
 from .attestation.bill_of_materials import bill_of_materials
 from .attestation.facts import gather
@@ -21,10 +22,12 @@ from .provenance.hashing import sha256_file
 from .provenance.records import read_json, write_json
 from .report.terminal import console
 from .revisions.printing import line
+from .signing import entries, sign_files, signature_of, signer
 from .verdict.clearance import MANIFEST
 from .verify import NO_MANIFEST, compare_trained, find_drifts
 
-GATES, PROVENANCE, MATERIALS = "gates.intoto.json", "provenance.intoto.json", "model.cdx.json"
+DOCUMENTS = ("gates.intoto.json", "provenance.intoto.json", "model.cdx.json")
+GATES, PROVENANCE, MATERIALS = DOCUMENTS
 
 
 def forbids(drift: Drift) -> bool:
@@ -53,10 +56,24 @@ def attest(directory: Path, output: Path) -> None:
     write_json(output / MATERIALS, bill_of_materials(facts, statements))
 
 
-def run(directory: Path, output: Path) -> int:
+def sign_documents(output: Path, config: Any) -> Path:
+    """Sign the documents; where. Raises UserError where there is more than these to be signed."""
+    more = sorted(set(entries(output)) - set(DOCUMENTS))
+    if more:
+        raise UserError(f"{output}/{more[0]} would be signed too; name a directory for these alone")
+    signature = signature_of(output)
+    sign_files(output, config, signature)
+    return signature
+
+
+def run(directory: Path, output: Path, key: Path | None) -> int:
     """Exit code: 0 done."""
+    config = signer(key) if key is not None else None
     with console.status("hashing"):
         attest(directory, output)
-    for name in (GATES, PROVENANCE, MATERIALS):
-        console.print(f"{output / name}")
+        written = [output / name for name in DOCUMENTS]
+        if config is not None:
+            written.append(sign_documents(output, config))
+    for path in written:
+        console.print(str(path))
     return 0

@@ -228,6 +228,9 @@ def add_attest(commands: Any) -> None:
         default=Path("attestations"),
         help="where they are written (default: %(default)s)",
     )
+    attest.add_argument(
+        "--key", type=Path, help="sign the documents too, as `holdshort sign` does a model"
+    )
 
 
 def add_sign(commands: Any) -> None:
@@ -388,7 +391,7 @@ def run_keep(directory: Path, name: str) -> int:
 
 def run_verify(target: str | None, key: Path | None, signature: Path | None) -> int:
     """Exit code: 0 as recorded, and as signed where a key is given; 1 not."""
-    from .signing import mention_unchecked, run_check
+    from .signing import has_record, mention_unchecked, run_check
     from .verify import run  # torch: not for other commands
 
     if key is None and signature is not None:
@@ -396,14 +399,15 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None) -> 
     if key is None:
         mention_unchecked(target)
         return run(target)
-    return max(run_check(target, key, signature), run(target))
+    unsigned = run_check(target, key, signature)
+    return max(unsigned, run(target)) if has_record(target) else unsigned
 
 
-def run_attest(directory: Path, output: Path) -> int:
+def run_attest(directory: Path, output: Path, key: Path | None) -> int:
     """Exit code: 0 done."""
     from .attest import run  # torch and DVC: not for other commands
 
-    return run(directory, output)
+    return run(directory, output, key)
 
 
 def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
@@ -459,7 +463,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
         "verify": lambda: run_verify(options.target, options.key, options.signature),
-        "attest": lambda: run_attest(options.directory, options.output),
+        "attest": lambda: run_attest(options.directory, options.output, options.key),
         "sign": lambda: run_sign(options.directory, options.key, options.signature),
         "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
         "explain": lambda: run_explain(options.one, options.other, options.report),

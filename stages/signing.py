@@ -136,16 +136,30 @@ def refuse_unrecorded(directory: Path) -> None:
         )
 
 
-def sign(directory: Path, key: Path, signature: Path) -> None:
-    """Write the signature of every file of the directory. Raises Refusal for a changed model."""
+def signer(key: Path) -> Any:
+    """What signs with a private key. Raises UserError for a key that cannot sign."""
     signing, _ = load_library()
     password = password_for(key)
+    config = signing.Config().use_elliptic_key_signer(private_key=key, password=password)
+    return config.set_hashing_config(every_file())
+
+
+def sign(directory: Path, key: Path, signature: Path) -> None:
+    """Sign a model. Raises Refusal where it is not what full_train wrote and recorded."""
+    config = signer(key)
+    refuse_unrecorded(directory)
+    sign_files(directory, config, signature)
+
+
+def sign_files(directory: Path, config: Any, signature: Path) -> None:
+    """Write the signature of every file of the directory, whatever they are.
+
+    config: of `signer`. Raises UserError for a signature that would lie in the directory.
+    """
     if signature.resolve().is_relative_to(directory.resolve()):
         raise UserError(f"{signature} would lie in {directory} and change it; name another file")
-    refuse_unrecorded(directory)
-    config = signing.Config().use_elliptic_key_signer(private_key=key, password=password)
     staged = signature.with_name(f"{signature.name}.partial")
-    config.set_hashing_config(every_file()).sign(directory, staged)
+    config.sign(directory, staged)
     staged.replace(signature)
 
 
@@ -194,9 +208,19 @@ def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
     return 0
 
 
+def directory_of(target: str | None) -> Path:
+    """What of a target of `holdshort verify` can be signed."""
+    return MODEL if target is None else Path(target)
+
+
+def has_record(target: str | None) -> bool:
+    """Is there more to verify than a signature? What `holdshort attest` writes has no record."""
+    return target is None or (Path(target) / RECORD).exists()
+
+
 def mention_unchecked(target: str | None) -> None:
     """Say so where a signature lies beside the model, and no key was given to check it with."""
-    directory = MODEL if target is None else Path(target)
+    directory = directory_of(target)
     signature = signature_of(directory)
     if directory.is_dir() and signature.is_file():
         console.print(f"signature: {signature} is not checked; give --key PUBLIC_KEY")
@@ -207,7 +231,7 @@ def run_check(target: str | None, key: Path, signature: Path | None) -> int:
 
     target: as `holdshort verify` has it; a revision has no signature.
     """
-    directory = MODEL if target is None else Path(target)
+    directory = directory_of(target)
     if not directory.is_dir():
         raise UserError(
             f"{directory} is no directory, and only a model directory is signed; leave out --key, "

@@ -11,7 +11,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from ..config.errors import Refusal, UserError
+from ..config.errors import Refusal, UserError, reading
 from ..models.record import RECORD, ModelRecord
 from ..provenance.base_model import is_reference
 from ..provenance.hashing import sha256_file
@@ -114,7 +114,9 @@ def refuse_another(here: Record, path: str, md5: str | None) -> None:
 def read_requirements(path: Path) -> list[Requirement]:
     """Raises UserError for a line that names no package."""
     found = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    with reading(path, "text", "write it anew with `make lock`"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    for number, text in enumerate(lines, 1):
         wanted = text.partition(" #")[0].strip()
         if wanted and not wanted.startswith(("#", "-")):
             try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from google.protobuf import json_format
@@ -20,7 +21,7 @@ from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage
 
 from stages.attest import attest
 from stages.attestation.bill_of_materials import bill_of_materials
-from stages.attestation.facts import Facts, gather
+from stages.attestation.facts import Facts, gather, read_requirements
 from stages.attestation.statements import gates_statement, provenance_statement
 from stages.config import Refusal, UserError
 from stages.models.record import ModelRecord, read_record
@@ -29,6 +30,7 @@ from stages.provenance.records import sealed
 
 from ..hardening.outcome import assert_refused, holdshort, inside
 from ..project import Project
+from ..test_signing import write_key
 
 MODEL, OUTPUT = Path("models/final"), Path("attestations")
 Result = test_result_pb2.TestResult  # whose own name pytest would collect
@@ -318,9 +320,7 @@ def test_a_model_alone_is_not_attested(cleared: Project, tmp_path: Path) -> None
         assert_refused(holdshort("attest", "data"), "data is no model that full_train wrote")
 
 
-def test_a_copy_of_the_model_is_attested_in_its_project(
-    attested: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_of_the_model_is_attested_in_its_project(attested: Project, tmp_path: Path) -> None:
     (attested.path / MODEL).rename(tmp_path / "copy")
     try:
         with inside(attested.path):
@@ -332,12 +332,30 @@ def test_a_copy_of_the_model_is_attested_in_its_project(
         assert (tmp_path / "out" / name).read_text() == attested.read(f"{OUTPUT}/{name}")
 
 
-def test_a_requirement_that_names_no_package_is_named(tmp_path: Path) -> None:
-    from stages.attestation.facts import read_requirements
+def test_the_documents_can_be_signed(attested: Project, tmp_path: Path) -> None:
+    key = write_key(tmp_path / "mine.key", ec.generate_private_key(ec.SECP256R1()))
+    output = tmp_path / "shown"
+    with inside(attested.path):
+        done = holdshort("attest", "--output", output, "--key", key)
+        assert done.code == 0, str(done)
+        public = key.with_suffix(".pub")
+        assert holdshort("verify", output, "--key", public).code == 0
+        (output / "gates.intoto.json").write_text("{}")
+        done = holdshort("verify", output, "--key", public)
+        assert (done.code, "gates.intoto.json" in done.output) == (1, True), str(done)
+        assert_refused(holdshort("attest", "--output", tmp_path, "--key", key), "signed too")
+        done = holdshort("attest", "--output", tmp_path / "none", "--key", public)
+        assert_refused(done, "mine.pub holds a public key")
+    assert not (tmp_path / "none").exists()
 
+
+def test_a_requirement_that_names_no_package_is_named(tmp_path: Path) -> None:
     path = tmp_path / "requirements.lock"
     path.write_text("# a comment\n--index-url https://x\ntorch==2.13.0 # the CPU build\n\n")
     assert [str(one) for one in read_requirements(path)] == ["torch==2.13.0"]
     path.write_text("torch==2.13.0\n?!\n")
     with pytest.raises(UserError, match=r"requirements.lock:2: names no package"):
+        read_requirements(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"requirements.lock cannot be read as text"):
         read_requirements(path)
