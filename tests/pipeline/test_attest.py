@@ -359,3 +359,21 @@ def test_a_requirement_that_names_no_package_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"requirements.lock cannot be read as text"):
         read_requirements(path)
+
+
+@pytest.mark.slow
+def test_nothing_that_dvc_or_git_keeps_changes(cleared: Project, tmp_path: Path) -> None:
+    cleared.commit("Keep the results")
+    key = write_key(cleared.path / "signing.key", ec.generate_private_key(ec.SECP256R1()))
+    (cleared.path / "signing.pub").rename(tmp_path / "signing.pub")
+    verifying = ("verify", "models/final", "--key", str(tmp_path / "signing.pub"))
+    for command in (("attest",), ("sign", "--key", str(key)), verifying):
+        done = cleared.holdshort(*command)
+        assert done.returncode == 0, done.stdout
+    assert "up to date" in cleared.run("dvc", "status").stdout
+    assert cleared.git("status", "--porcelain").split() == ["??", "attestations/", "??", "models/"]
+    cleared.run("dvc", "config", "cache.type", "symlink")
+    cleared.run("dvc", "checkout", "--relink", "models/final")
+    assert (cleared.path / MODEL / "model.safetensors").is_symlink()
+    done = cleared.holdshort(*verifying)
+    assert done.returncode == 0, done.stdout
