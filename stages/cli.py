@@ -405,7 +405,7 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None) -> 
 
 def run_attest(directory: Path, output: Path, key: Path | None) -> int:
     """Exit code: 0 done."""
-    from .attest import run  # torch and DVC: not for other commands
+    from .attest import run  # DVC: not for other commands
 
     return run(directory, output, key)
 

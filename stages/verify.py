@@ -72,13 +72,15 @@ def new_data(recorded: Mapping[str, str], params: Mapping[str, Any]) -> Iterator
                 yield Drift("data", name, "(not there then)", "(new file)", "another run")
 
 
-def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
+def find_drifts(manifest: Mapping[str, Any], *, machine: bool = True) -> list[Drift]:
     """Everything that the manifest records and that is another here.
+
+    machine: whether what computes here is compared too; the device of the run must be there.
 
     Raises UserError when the manifest is no record of this project.
     """
     try:
-        return list(_find_drifts(manifest))
+        return list(_find_drifts(manifest, machine))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{MANIFEST} is no record of this project ({error!r}); bring it back with "
@@ -86,7 +88,7 @@ def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
         ) from None
 
 
-def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
+def _find_drifts(manifest: Mapping[str, Any], machine: bool) -> Iterator[Drift]:
     if not is_sealed(manifest):
         yield Drift("manifest", "its text", "as written", "changed since", "nothing")
     params = load_params("manifest").run
@@ -98,8 +100,9 @@ def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
     for stage, digest in manifest["code"].items():
         meaning: Meaning = "another run" if stage == "full_train" else "nothing"
         yield from compare("code", {stage: digest}, {stage: code_sha256(stage)}, meaning)
-    environment = compute_environment(params.device, params.precision, params.cpu_threads)
-    yield from compare_environment(manifest["environment"], environment)
+    if machine:
+        environment = compute_environment(params.device, params.precision, params.cpu_threads)
+        yield from compare_environment(manifest["environment"], environment)
     yield from compare_verdicts(manifest)
     yield from compare_recorded(manifest["recorded"], recorded_facts())
     yield from compare_commit(manifest["git"], manifest["params"])

@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from model_signing import signing
 
+from stages.attestation.keys import PASSWORD
 from stages.config import Refusal, UserError
 from stages.models.record import ModelRecord
 from stages.provenance.environment import compute_environment
-from stages.signing import PASSWORD, objections, sign, signature_of
+from stages.signing import objections, sign, signature_of
 
 from .hardening.outcome import assert_refused, holdshort, inside
 

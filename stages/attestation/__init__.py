@@ -1,1 +1,1 @@
-"""What is recorded of a model, in the words of in-toto, SLSA and CycloneDX."""
+"""What is recorded of a model, as in-toto, SLSA and CycloneDX say it, and the keys that sign it."""
