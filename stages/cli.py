@@ -4,6 +4,7 @@ holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
 holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the gates refuse them
+holdshort lr-range [OVERRIDE ...]  say whether the learning rate fits this run
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort diagnose LOG             name the failures that the curves of a run show
@@ -50,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_budget(commands)
     add_selftest(commands)
+    add_lr_range(commands)
     add_audit_labels(commands)
     add_diagnose(commands)
     keeping = commands.add_parser(
@@ -144,6 +146,32 @@ def add_selftest(commands: Any) -> None:
         metavar="DIR",
         default=Path("reports/selftest"),
         help="where matrix.json and the page are written (default: %(default)s)",
+    )
+
+
+def add_lr_range(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "lr-range",
+        help="say whether the learning rate fits this run",
+        description="Train a few steps of the run at growing rates, and say where its own lies. "
+        "Exit code: 0 it fits, 1 it is too high or too low, 2 bad input.",
+    )
+    sweep.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="Hydra overrides, of the model or training"
+    )
+    sweep.add_argument(
+        "--steps",
+        type=positive,
+        metavar="N",
+        default=100,
+        help="training steps, at a rate each (default: %(default)s)",
+    )
+    sweep.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/lr_range"),
+        help="where sweep.csv and the page are written (default: %(default)s)",
     )
 
 
@@ -367,6 +395,17 @@ def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     return run(params, quick, report)
 
 
+def run_lr_range(overrides: Sequence[str], steps: int, report: Path) -> int:
+    """Exit code: 0 the rate fits, 1 it does not."""
+    from .spend import read_params
+
+    params = read_params(overrides)
+    restart_pinned(params.run.cpu_threads)
+    from .lr_range import run  # torch: not for other commands, and not before the process is pinned
+
+    return run(params, steps, report)
+
+
 def run_audit_labels(arguments: argparse.Namespace) -> int:
     """Exit code: 0 passed, 1 failed."""
     from .audit_labels import options_of, run  # transformers and pyarrow: not for other commands
@@ -459,6 +498,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "compose": lambda: run_compose(options.overrides, options.check),
         "budget": lambda: run_budget(options.overrides, options.output),
         "selftest": lambda: run_selftest(options.overrides, options.quick, options.report),
+        "lr-range": lambda: run_lr_range(options.overrides, options.steps, options.report),
         "audit-labels": lambda: run_audit_labels(options),
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),

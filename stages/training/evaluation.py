@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -66,6 +67,11 @@ def supervised_turns(row: TokenRow) -> list[Turn]:
     return [
         Turn(row.source, ids[:start], ids[start:end]) for start, end in supervised_runs(row.labels)
     ]
+
+
+def first_turns(rows: Iterable[TokenRow], most: int) -> list[Turn]:
+    """The turns of the first rows that the model answers in an evaluation, `most` at the most."""
+    return list(islice((turn for row in rows for turn in supervised_turns(row)), most))
 
 
 @dataclass(frozen=True)
