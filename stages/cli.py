@@ -10,6 +10,8 @@ holdshort keep DIRECTORY NAME      keep a base model where every project on this
 holdshort diagnose LOG             name the failures that the curves of a run show
 holdshort seeds SEED ...            run the committed params under other seeds, and say what varies
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
+holdshort attest [DIRECTORY]       write what is recorded of a model as in-toto, SLSA and CycloneDX
+holdshort sign [DIRECTORY]         sign a model directory with a key
 holdshort reproduce REV            run a revision again, and say whether its bits are the same
 holdshort explain A B              say why two revisions differ, cause before effect
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .compose import Change, drift, write_params
-from .config import load_params
+from .config import UserError, load_params
 from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
 
@@ -67,18 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
         "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
-    verify = commands.add_parser(
-        "verify",
-        help="say what differs from what a manifest or a model records",
-        description="Hash again what training_manifest.json names and compare it field by field. "
-        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
-    )
-    verify.add_argument(
-        "target",
-        nargs="?",
-        help="a git revision with a manifest, or a model directory (default: the work tree's "
-        "manifest and models/final)",
-    )
+    add_verify(commands)
+    add_attest(commands)
+    add_sign(commands)
     add_reproduce(commands)
     explain = commands.add_parser(
         "explain",
@@ -219,6 +212,88 @@ def add_audit_labels(commands: Any) -> None:
     )
 
 
+def add_verify(commands: Any) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="say what differs from what a manifest or a model records",
+        description="Hash again what training_manifest.json names and compare it field by field. "
+        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
+    )
+    verify.add_argument(
+        "target",
+        nargs="?",
+        help="a git revision with a manifest, or a model directory (default: the work tree's "
+        "manifest and models/final)",
+    )
+    verify.add_argument(
+        "--key",
+        type=Path,
+        metavar="PUBLIC_KEY",
+        help="check the signature of the model directory too; the public key in PEM",
+    )
+    add_signature(verify)
+
+
+def add_attest(commands: Any) -> None:
+    attest = commands.add_parser(
+        "attest",
+        help="write what is recorded of a model as in-toto, SLSA and CycloneDX",
+        description="Write the verdicts of the gates and the provenance of a model as in-toto "
+        "statements, and its parts as a CycloneDX ML-BOM. Exit code: 0 done, 1 it is not what the "
+        "manifest records, 2 bad input.",
+    )
+    attest.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path("models/final"),
+        help="a model that was trained under the manifest here (default: %(default)s)",
+    )
+    attest.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        default=Path("attestations"),
+        help="where they are written (default: %(default)s)",
+    )
+    attest.add_argument(
+        "--key", type=Path, help="sign the documents too, as `holdshort sign` does a model"
+    )
+
+
+def add_sign(commands: Any) -> None:
+    sign = commands.add_parser(
+        "sign",
+        help="sign a model directory with a key",
+        description="Sign every file of a model directory, offline. Exit code: 0 done, 1 it is not "
+        "what its provenance.json records, 2 bad input.",
+    )
+    sign.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path("models/final"),
+        help="default: %(default)s",
+    )
+    sign.add_argument(
+        "--key",
+        required=True,
+        type=Path,
+        help="elliptic curve private key in PEM; the password of an encrypted one is taken from "
+        "HOLDSHORT_KEY_PASSWORD",
+    )
+    add_signature(sign)
+
+
+def add_signature(command: Any) -> None:
+    command.add_argument(
+        "--signature",
+        type=Path,
+        metavar="FILE",
+        help="where the signature is (default: beside the directory, models/final.sig)",
+    )
+
+
 def add_reproduce(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
@@ -353,11 +428,32 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
-def run_verify(target: str | None) -> int:
-    """Exit code: 0 as recorded, 1 not."""
+def run_verify(target: str | None, key: Path | None, signature: Path | None) -> int:
+    """Exit code: 0 as recorded, and as signed where a key is given; 1 not."""
+    from .signing import has_record, mention_unchecked, run_check
     from .verify import run  # torch: not for other commands
 
-    return run(target)
+    if key is None and signature is not None:
+        raise UserError("--signature is checked with a public key; give --key too")
+    if key is None:
+        mention_unchecked(target)
+        return run(target)
+    unsigned = run_check(target, key, signature)
+    return max(unsigned, run(target)) if has_record(target) else unsigned
+
+
+def run_attest(directory: Path, output: Path, key: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .attest import run  # DVC: not for other commands
+
+    return run(directory, output, key)
+
+
+def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .signing import run_sign as run
+
+    return run(directory, key, signature)
 
 
 def run_reproduce(revision: str, steps: int | None, keep: bool) -> int:
@@ -406,7 +502,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "audit-labels": lambda: run_audit_labels(options),
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
-        "verify": lambda: run_verify(options.target),
+        "verify": lambda: run_verify(options.target, options.key, options.signature),
+        "attest": lambda: run_attest(options.directory, options.output, options.key),
+        "sign": lambda: run_sign(options.directory, options.key, options.signature),
         "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
         "explain": lambda: run_explain(options.one, options.other, options.report),
         "seeds": lambda: run_seeds(options.seeds, options.report),
