@@ -232,6 +232,11 @@ def add_verify(commands: Any) -> None:
         help="check the signature of the model directory too; the public key in PEM",
     )
     add_signature(verify)
+    verify.add_argument(
+        "--deep",
+        action="store_true",
+        help="compute loss and answers of models/final again, and compare them too",
+    )
 
 
 def add_attest(commands: Any) -> None:
@@ -428,8 +433,12 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
-def run_verify(target: str | None, key: Path | None, signature: Path | None) -> int:
+def run_verify(target: str | None, key: Path | None, signature: Path | None, deep: bool) -> int:
     """Exit code: 0 as recorded, and as signed where a key is given; 1 not."""
+    if deep:
+        if target is not None:
+            raise UserError("--deep computes with the model of the work tree; name no other target")
+        restart_pinned(load_params("full_train").run.cpu_threads)
     from .signing import has_record, mention_unchecked, run_check
     from .verify import run  # torch: not for other commands
 
@@ -437,9 +446,9 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None) -> 
         raise UserError("--signature is checked with a public key; give --key too")
     if key is None:
         mention_unchecked(target)
-        return run(target)
+        return run(target, deep)
     unsigned = run_check(target, key, signature)
-    return max(unsigned, run(target)) if has_record(target) else unsigned
+    return max(unsigned, run(target, deep)) if has_record(target) else unsigned
 
 
 def run_attest(directory: Path, output: Path, key: Path | None) -> int:
@@ -502,7 +511,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "audit-labels": lambda: run_audit_labels(options),
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
-        "verify": lambda: run_verify(options.target, options.key, options.signature),
+        "verify": lambda: run_verify(options.target, options.key, options.signature, options.deep),
         "attest": lambda: run_attest(options.directory, options.output, options.key),
         "sign": lambda: run_sign(options.directory, options.key, options.signature),
         "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),

@@ -4,7 +4,7 @@ Reads training_manifest.json (of the work tree, of a git revision, or of a model
 again what it names, and compares field by field. Writes nothing. Exit code: 0 the same bits are
 expected, 1 they are not, 2 it could not be told.
 
-    holdshort verify [REV | DIRECTORY]
+    holdshort verify [REV | DIRECTORY] [--deep]
 """
 
 import json
@@ -199,10 +199,21 @@ def compare_trained(
     return compare_model(directory, record) + list(compare("model", then, now, "another run"))
 
 
-def run(target: str | None) -> int:
-    """Exit code: 0 the same bits are expected, 1 they are not."""
+def run(target: str | None, deep: bool = False) -> int:
+    """Exit code: 0 the same bits are expected, 1 they are not.
+
+    deep: compute the numbers of models/final again, which takes an evaluation.
+    """
     with console.status("hashing"):
         verified = verify(target)
+    if deep:
+        from .recompute import find_other_numbers  # torch: not for hashing alone
+
+        with console.status("computing the model's numbers again"):
+            found = find_other_numbers(load_params("full_train"), verified.drifts)
+        verified.drifts.extend(found)
+        if not found:
+            console.print("models/final computes the numbers of metrics/full_train.json")
     if not verified.drifts:
         console.print(f"{verified.subject}: everything is as recorded; {promise([])}")
         return 0

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "holdshort reproduce HEAD": "test_reproduce.py",
     "holdshort explain HEAD~1 HEAD": "test_explain.py",
     "holdshort selftest --quick": "test_outcomes.py",
+    "holdshort verify --deep": "test_verify.py",
     "holdshort lr-range": "test_lr_range.py",
 }
 
