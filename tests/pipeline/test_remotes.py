@@ -47,7 +47,7 @@ def missing(project: Project, path: str) -> Path:
     """Remove from the remote what it holds of an output; where that was."""
     lock = YAML(typ="safe").load(project.path / "dvc.lock")
     outs = {out["path"]: out["md5"] for one in lock["stages"].values() for out in one["outs"]}
-    digest = outs[path]
+    digest = str(outs[path])
     pushed = project.path.parent / "team/files/md5" / digest[:2] / digest[2:]
     pushed.unlink()
     return pushed
