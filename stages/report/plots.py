@@ -97,12 +97,14 @@ def _figure(chart: Chart) -> pyplot.Figure:
         )
     if chart.log_y and any_positive(*chart.lines.values(), *(y for _, y in chart.points.values())):
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(ticker.LogFormatter())  # the default writes TeX
         axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     axes.set_title(chart.title, loc="left")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     if chart.log_x and any_positive(chart.x, *(x for x, _ in chart.points.values())):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(ticker.LogFormatter())
     if len(chart.lines) + len(chart.points) > 1:
         axes.legend(frameon=False, loc="best")
     return figure

@@ -65,6 +65,13 @@ def test_a_chart_is_one_svg_element_with_its_words() -> None:
         assert word in words
 
 
+def test_logarithmic_axes_are_labelled_with_plain_numbers() -> None:
+    x = [1.0, 10.0, 100.0, 1000.0]
+    words = texts(draw(Chart("T", x, {"a": [1e-3, 0.1, 1.0, 50.0]}, log_y=True, log_x=True)))
+    assert {"1", "10", "100"} <= set(words)
+    assert not [word for word in words if "$" in word]
+
+
 def test_a_chart_names_no_date_and_no_program() -> None:
     svg = draw(CHART)
     assert "dc:date" not in svg
