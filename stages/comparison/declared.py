@@ -43,10 +43,11 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """seeds: empty where each arm is trained once, under its own run.seed."""
+    """shared: what every arm has, in words; seeds: none where each arm is trained once."""
 
     name: str
     question: str
+    shared: Sequence[str]
     arms: Sequence[Arm]
     seeds: Sequence[int] = ()
 
@@ -84,7 +85,8 @@ def parse_comparison(name: str, tree: Mapping[str, Any], path: Path) -> Comparis
     arms = [_parse_arm(f"arms.{one}", declared[one], base, path) for one in declared]
     if len({arm.script is None for arm in arms}) > 1:
         raise UserError(f"{path}: some arms are scripts and some are not; compare like with like")
-    comparison = Comparison(name, question.strip(), arms, _seeds(tree.get("seeds", []), path))
+    seeds = _seeds(tree.get("seeds", []), path)
+    comparison = Comparison(name, question.strip(), base.changes, arms, seeds)
     if comparison.of_scripts and (base.changes or comparison.seeds):
         raise UserError(f"{path}: arms that are scripts take no 'base' and no 'seeds'")
     _refuse_twins(arms, path)

@@ -68,12 +68,17 @@ def cell(name: str, values: Sequence[float]) -> str:
     """A number, or mean and deviation (n - 1) over seeds."""
     if all(map(math.isnan, values)):
         return "nan" if name.endswith("loss") else "-"
-    mean, deviation = fmean(values), stdev(values) if len(values) > 1 else None
+    mean, deviation = fmean(values), deviation_of(values) if len(values) > 1 else None
     if name in SHARES:
         return f"{100 * mean:.1f}{'' if deviation is None else f' ± {100 * deviation:.1f}'} %"
     if deviation is None:
         return f"{mean:.0f}" if name in COUNTS else f"{mean:.4g}"
     return f"{mean:.4g} ± {deviation:.2g}"
+
+
+def deviation_of(values: Sequence[float]) -> float:
+    """With n - 1; NaN where a value is not finite."""
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def against(reference: Mapping[str, int], found: Mapping[str, int], of: int) -> str:
@@ -148,7 +153,7 @@ def record_of(comparison: Comparison, arms: Sequence[Shown]) -> Any:
 def write_report(directory: Path, comparison: Comparison, arms: Sequence[Shown]) -> Path:
     """Write results.json and the page, and return the page."""
     write_json(directory / "results.json", record_of(comparison, arms))
-    sections = [side_by_side(arms, comparison.seeds), Section("Curves", charts=charts_of(arms))]
+    sections = [side_by_side(comparison, arms), Section("Curves", charts=charts_of(arms))]
     if comparison.seeds:
         sections.insert(1, differences(arms))
     return write_page(
@@ -159,13 +164,16 @@ def write_report(directory: Path, comparison: Comparison, arms: Sequence[Shown])
     )
 
 
-def side_by_side(arms: Sequence[Shown], seeds: Sequence[int]) -> Section:
+def side_by_side(comparison: Comparison, arms: Sequence[Shown]) -> Section:
     columns = varying(arms)
     same = [f"{TITLES[name]} {cell(name, arms[0].values(name))}" for name in TITLES]
     same = [one for one, name in zip(same, TITLES, strict=True) if name not in columns]
     text = f"{len(arms[0].runs[0].lines)} steps of the training step that full_train takes. "
-    if seeds:
-        text += f"Mean and standard deviation over seeds {', '.join(map(str, seeds))}. "
+    if comparison.shared:
+        text += f"Every arm has {', '.join(comparison.shared)}. "
+    if comparison.seeds:
+        seeds = ", ".join(map(str, comparison.seeds))
+        text += f"Mean and standard deviation over seeds {seeds}. "
     text += LEGEND + (f" The same in every arm: {', '.join(same)}." if same else "")
     rows = [
         [
@@ -228,14 +236,16 @@ def what_they_say(arms: Sequence[Shown]) -> Section:
         curves = [
             Link(f"{one.id}: {line}") for one in run.diagnosis.faults for line in one.evidence[:1]
         ]
-        probe = [Link(cause) for cause in run.probe.causes[:CAUSES_SHOWN]]
+        told = () if shown is arms[0] else arms[0].runs[0].probe.causes
+        causes = [cause for cause in run.probe.causes if cause not in told]
+        probe = [Link(cause) for cause in causes[:CAUSES_SHOWN]]
         rows.append(
             (shown.arm.name, curves or "-", told_of(shown, arms[0], "checks"), probe or "-")
         )
     text = (
         "As `holdshort diagnose` reads the curves, and as gate 3 judges the first steps: checks "
-        "that do not pass, and causes, the likeliest first. Of several seeds, texts are of the "
-        "first."
+        "that do not pass, and causes, the likeliest first, but for those of the first arm. Of "
+        "several seeds, texts are of the first."
     )
     header = ("arm", "curves", "checks of the gradient probe", "its causes")
     return Section("What the probes say", text, table=Table(header, rows))

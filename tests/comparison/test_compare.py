@@ -109,13 +109,13 @@ def test_small_gradients_vanish_in_float16_without_a_scaler_alone(cleared: Proje
 
 @pytest.mark.slow
 def test_large_gradients_overflow_float16_and_the_scaler_skips_them(cleared: Project) -> None:
-    shorten(cleared, "fp16_overflow", 24)
+    shorten(cleared, "fp16_overflow", 36)
     runs = only_run(compare(cleared, "fp16_overflow")[1])
     counts = {name: (run["not_finite"], run["skipped"]) for name, run in runs.items()}
     assert counts["fp32"] == counts["bf16"] == (0, 0)
     skipped = counts["fp16"][1]
-    assert 0 < skipped == counts["fp16"][0] < 24
-    assert counts["fp16_without_scaler"][0] > 12
+    assert 0 < skipped == counts["fp16"][0] < 36
+    assert counts["fp16_without_scaler"] == (36, 0)
     assert runs["fp16_without_scaler"]["last_loss"] == "nan"
     first, *_, last = [step["loss"] for step in runs["fp16"]["steps"]]
     assert last < first

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from stages.comparison.declared import COMPARISONS, parse_comparison, read_comparison
 from stages.comparison.training import set_up
@@ -86,6 +87,16 @@ def test_what_comes_with_the_repository_can_be_set_up(
             assert import_callable(arm.script, arm.name).__doc__
         else:
             set_up(arm, composed_params(arm.overrides))
+
+
+def test_the_one_that_the_readme_shows_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = (block for block in readme.split("```") if "compare/mine.yaml" in block)
+    comparison = parse_comparison("mine", YAML().load(shown.removeprefix("yaml\n")), FILE)
+    assert list(comparison.seeds) == [1, 2, 3]
+    for arm in comparison.arms:
+        set_up(arm, composed_params(arm.overrides))
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,22 @@ def test_of_several_seeds_it_is_counted() -> None:
         ("last_loss", [0.123456], "0.1235"),
         ("last_loss", [1.0, 2.0, 6.0], "3 ± 2.6"),
         ("last_loss", [math.nan], "nan"),
+        ("last_loss", [math.inf, 1.0], "inf ± nan"),
         ("skipped", [16.0], "16"),
         ("zero_gradient", [0.9637], "96.4 %"),
         ("zero_gradient", [0.1, 0.3], "20.0 ± 14.1 %"),
         ("unmoved", [math.nan], "-"),
     ],
-    ids=["loss", "over seeds", "no number", "count", "share", "shares", "not measured"],
+    ids=[
+        "loss",
+        "over seeds",
+        "no number",
+        "one without",
+        "count",
+        "share",
+        "shares",
+        "not measured",
+    ],
 )
 def test_a_number_is_shown_as_what_it_is(name: str, values: list[float], shown: str) -> None:
     assert cell(name, values) == shown
