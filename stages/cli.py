@@ -3,6 +3,7 @@
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
+holdshort compare NAME             train arms that differ in one thing, side by side
 holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the gates refuse them
 holdshort lr-range [OVERRIDE ...]  say whether the learning rate fits this run
 holdshort audit-labels ...         judge the labels that another trainer made
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .compose import Change, drift, write_params
+from .compose import Change, composed_params, drift, write_params
 from .config import UserError, load_params
 from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
@@ -50,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
     add_budget(commands)
+    add_compare(commands)
     add_selftest(commands)
     add_lr_range(commands)
     add_audit_labels(commands)
@@ -131,6 +133,17 @@ def add_budget(commands: Any) -> None:
     budget.add_argument(
         "--output", type=Path, metavar="FILE", help="write adapter_training_config.json there"
     )
+
+
+def add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="train arms that differ in one thing, side by side",
+        description="Train the arms of conf/experiment/compare/NAME.yaml on artifacts/tokens/, and "
+        "say what each change does. Exit code: 0 done, 2 bad input.",
+    )
+    compare.add_argument("name", metavar="NAME", help="of a file in conf/experiment/compare/")
+    compare.add_argument("--report", type=Path, metavar="DIR", help="default: reports/compare/NAME")
 
 
 def add_selftest(commands: Any) -> None:
@@ -399,6 +412,22 @@ def run_budget(overrides: Sequence[str], output: Path | None) -> int:
     return run(overrides, output)
 
 
+def run_compare(name: str, report: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .comparison.declared import read_comparison
+
+    comparison = read_comparison(name)
+    directory = report or Path("reports/compare") / name
+    params = [composed_params(arm.overrides) for arm in comparison.arms]
+    restart_pinned(params[0].run.cpu_threads)
+    # torch: not for other commands, and not before the process is pinned
+    from .compare import run, run_scripts
+
+    if comparison.of_scripts:
+        return run_scripts(comparison, directory)
+    return run(comparison, params, directory)
+
+
 def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so."""
     from .spend import read_params
@@ -516,6 +545,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs: dict[str, Callable[[], int]] = {
         "compose": lambda: run_compose(options.overrides, options.check),
         "budget": lambda: run_budget(options.overrides, options.output),
+        "compare": lambda: run_compare(options.name, options.report),
         "selftest": lambda: run_selftest(options.overrides, options.quick, options.report),
         "lr-range": lambda: run_lr_range(options.overrides, options.steps, options.report),
         "audit-labels": lambda: run_audit_labels(options),
