@@ -3,6 +3,7 @@
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
+holdshort compare NAME             train arms that differ in one thing, side by side
 holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the gates refuse them
 holdshort lr-range [OVERRIDE ...]  say whether the learning rate fits this run
 holdshort audit-labels ...         judge the labels that another trainer made
@@ -13,7 +14,7 @@ holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a mo
 holdshort attest [DIRECTORY]       write what is recorded of a model as in-toto, SLSA and CycloneDX
 holdshort sign [DIRECTORY]         sign a model directory with a key
 holdshort reproduce REV            run a revision again, and say whether its bits are the same
-holdshort explain A B              say why two revisions differ, cause before effect
+holdshort explain A B              say why two revisions or models differ, cause before effect
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .compose import Change, drift, write_params
+from .compose import Change, composed_params, drift, write_params
 from .config import UserError, load_params
 from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
@@ -50,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
     add_budget(commands)
+    add_compare(commands)
     add_selftest(commands)
     add_lr_range(commands)
     add_audit_labels(commands)
@@ -75,13 +77,18 @@ def build_parser() -> argparse.ArgumentParser:
     add_reproduce(commands)
     explain = commands.add_parser(
         "explain",
-        help="say why two revisions differ, cause before effect",
+        help="say why two runs differ, cause before effect",
         description="Compare what two revisions record: data, params, code, environment, then "
-        "verdicts, metrics, steps and weights. Exit code: 0 nothing differs, 1 something does, 2 "
-        "it could not be told.",
+        "verdicts, metrics, steps and weights; or two model directories, or one of each, by what "
+        "the models record. Exit code: 0 nothing differs, 1 something does, 2 it could not be "
+        "told.",
     )
     for name in ("one", "other"):
-        explain.add_argument(name, metavar="REV", help="a commit, tag or branch with dvc.lock")
+        explain.add_argument(
+            name,
+            metavar="REV|DIR",
+            help="a commit, tag or branch with dvc.lock; or a copy of models/final",
+        )
     explain.add_argument("--report", type=Path, metavar="DIR", help="write a page with all there")
     seeds = commands.add_parser(
         "seeds",
@@ -126,6 +133,17 @@ def add_budget(commands: Any) -> None:
     budget.add_argument(
         "--output", type=Path, metavar="FILE", help="write adapter_training_config.json there"
     )
+
+
+def add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="train arms that differ in one thing, side by side",
+        description="Train the arms of conf/experiment/compare/NAME.yaml on artifacts/tokens/, and "
+        "say what each change does. Exit code: 0 done, 2 bad input.",
+    )
+    compare.add_argument("name", metavar="NAME", help="of a file in conf/experiment/compare/")
+    compare.add_argument("--report", type=Path, metavar="DIR", help="default: reports/compare/NAME")
 
 
 def add_selftest(commands: Any) -> None:
@@ -232,6 +250,11 @@ def add_verify(commands: Any) -> None:
         help="check the signature of the model directory too; the public key in PEM",
     )
     add_signature(verify)
+    verify.add_argument(
+        "--deep",
+        action="store_true",
+        help="compute loss and answers of models/final again, and compare them too",
+    )
 
 
 def add_attest(commands: Any) -> None:
@@ -312,6 +335,11 @@ def add_reproduce(commands: Any) -> None:
     reproduce.add_argument(
         "--keep", action="store_true", help="keep the directory in which it was computed"
     )
+    reproduce.add_argument(
+        "--venv",
+        action="store_true",
+        help="run it in an environment of its own, with what its requirements.lock pins",
+    )
 
 
 def positive(text: str) -> int:
@@ -384,6 +412,22 @@ def run_budget(overrides: Sequence[str], output: Path | None) -> int:
     return run(overrides, output)
 
 
+def run_compare(name: str, report: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .comparison.declared import read_comparison
+
+    comparison = read_comparison(name)
+    directory = report or Path("reports/compare") / name
+    params = [composed_params(arm.overrides) for arm in comparison.arms]
+    restart_pinned(params[0].run.cpu_threads)
+    # torch: not for other commands, and not before the process is pinned
+    from .compare import run, run_scripts
+
+    if comparison.of_scripts:
+        return run_scripts(comparison, directory)
+    return run(comparison, params, directory)
+
+
 def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so."""
     from .spend import read_params
@@ -428,8 +472,12 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
-def run_verify(target: str | None, key: Path | None, signature: Path | None) -> int:
+def run_verify(target: str | None, key: Path | None, signature: Path | None, deep: bool) -> int:
     """Exit code: 0 as recorded, and as signed where a key is given; 1 not."""
+    if deep:
+        if target is not None:
+            raise UserError("--deep computes with the model of the work tree; name no other target")
+        restart_pinned(load_params("full_train").run.cpu_threads)
     from .signing import has_record, mention_unchecked, run_check
     from .verify import run  # torch: not for other commands
 
@@ -437,9 +485,9 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None) -> 
         raise UserError("--signature is checked with a public key; give --key too")
     if key is None:
         mention_unchecked(target)
-        return run(target)
+        return run(target, deep)
     unsigned = run_check(target, key, signature)
-    return max(unsigned, run(target)) if has_record(target) else unsigned
+    return max(unsigned, run(target, deep)) if has_record(target) else unsigned
 
 
 def run_attest(directory: Path, output: Path, key: Path | None) -> int:
@@ -456,11 +504,11 @@ def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
     return run(directory, key, signature)
 
 
-def run_reproduce(revision: str, steps: int | None, keep: bool) -> int:
+def run_reproduce(revision: str, steps: int | None, keep: bool, venv: bool) -> int:
     """Exit code: 0 the same bits, 1 not."""
     from .reproduce import run  # torch and DVC: not for other commands
 
-    return run(revision, steps, keep)
+    return run(revision, steps, keep, venv)
 
 
 def run_explain(one: str, other: str, report: Path | None) -> int:
@@ -497,15 +545,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs: dict[str, Callable[[], int]] = {
         "compose": lambda: run_compose(options.overrides, options.check),
         "budget": lambda: run_budget(options.overrides, options.output),
+        "compare": lambda: run_compare(options.name, options.report),
         "selftest": lambda: run_selftest(options.overrides, options.quick, options.report),
         "lr-range": lambda: run_lr_range(options.overrides, options.steps, options.report),
         "audit-labels": lambda: run_audit_labels(options),
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
-        "verify": lambda: run_verify(options.target, options.key, options.signature),
+        "verify": lambda: run_verify(options.target, options.key, options.signature, options.deep),
         "attest": lambda: run_attest(options.directory, options.output, options.key),
         "sign": lambda: run_sign(options.directory, options.key, options.signature),
-        "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
+        "reproduce": lambda: run_reproduce(
+            options.revision, options.steps, options.keep, options.venv
+        ),
         "explain": lambda: run_explain(options.one, options.other, options.report),
         "seeds": lambda: run_seeds(options.seeds, options.report),
         "replay": lambda: run_replay(options.directory),

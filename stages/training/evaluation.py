@@ -87,6 +87,16 @@ class Answer:
         return self.tokens == self.turn.answer
 
 
+def share_exact(answers: Sequence[Answer]) -> float:
+    """0 where nothing was asked."""
+    return sum(answer.exact for answer in answers) / max(len(answers), 1)
+
+
+def share_stopped(answers: Sequence[Answer]) -> float:
+    """0 where nothing was asked."""
+    return sum(answer.stopped for answer in answers) / max(len(answers), 1)
+
+
 def answer_turns(
     model: nn.Module,
     turns: Sequence[Turn],

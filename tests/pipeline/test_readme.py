@@ -36,6 +36,12 @@ ELSEWHERE = {
     "holdshort reproduce HEAD": "test_reproduce.py",
     "holdshort explain HEAD~1 HEAD": "test_explain.py",
     "holdshort selftest --quick": "test_outcomes.py",
+    "holdshort compare loss_spike": "test_compare.py",
+    "holdshort compare fp16_underflow": "test_compare.py",
+    "holdshort compare fp16_overflow": "test_compare.py",
+    "holdshort compare digits": "test_compare.py",
+    "holdshort compare seed_spread": "test_compare.py",
+    "holdshort verify --deep": "test_verify.py",
     "holdshort lr-range": "test_lr_range.py",
 }
 
