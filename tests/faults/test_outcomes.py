@@ -59,8 +59,8 @@ def test_a_check_that_warns_is_a_warning() -> None:
 
 
 def test_a_fault_that_is_known_to_get_through_is_called_so_unless_it_is_seen() -> None:
-    assert outcome("decay_of_ten", run([])).status == "known"
-    assert outcome("decay_of_ten", run(["update_ratio"])).status == "caught"
+    assert outcome("norms_missing", run([])).status == "known"
+    assert outcome("norms_missing", run(["median_norm"])).status == "caught"
 
 
 def test_the_worst_of_several_is_told_of_a_number() -> None:
