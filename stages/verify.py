@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .chat.token_store import TOKENS
 from .config import UserError, load_params, read_yaml
 from .config.errors import reading
 from .config.load import PARAMS_FILE, declared_keys, declared_values
@@ -38,7 +39,7 @@ from .provenance.records import is_sealed, read_json
 from .report.terminal import console
 from .revisions.printing import line
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
-from .verdict.record import verdict_path
+from .verdict.record import Verdict, verdict_path
 
 LOCK = Path("dvc.lock")
 MODEL = Path("models/final")
@@ -136,6 +137,8 @@ def compare_verdicts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
     recorded = {gate: facts["sha256"] for gate, facts in manifest["gates"].items()}
     yield from compare("verdict", recorded, gate_digests(), "another run")
     verdicts, objections = read_verdicts()
+    for verdict in verdicts.values():
+        yield from compare_inputs(verdict)
     for objection in objections:
         yield Drift("verdict", objection.gate, "whole", objection.reason, "another run")
     judged = {
@@ -149,6 +152,20 @@ def compare_verdicts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
     clearance = read_json(CLEARANCE, "run `dvc repro manifest`")
     digest = {"digest": manifest["digest"]}
     yield from compare("manifest", digest, {"digest": run_digest(clearance)}, "another run")
+
+
+def compare_inputs(verdict: Verdict) -> Iterator[Drift]:
+    """What a gate read and the manifest names by one digest: rows, tokenizer, base weights."""
+
+    def inputs(made: bool) -> dict[str, str]:
+        below = {name: Path(name).is_relative_to(TOKENS.parent) for name in verdict.inputs}
+        return {name: verdict.inputs[name] for name in below if below[name] == made}
+
+    if verdict.gate == "mask_report":
+        yield from compare_files("rows", inputs(made=True))
+        yield from compare_files("tokenizer", inputs(made=False))
+    if verdict.gate == "overfit_gate":
+        yield from compare_files("base model", inputs(made=False))
 
 
 def compare_commit(recorded: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Drift]:

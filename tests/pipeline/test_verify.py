@@ -72,6 +72,16 @@ def flip_last_byte(project: Project) -> None:
 
 CHANGES: dict[str, tuple[Change, tuple[str, ...], int]] = {
     "data": (append("data/incidents.jsonl", "\n"), ("data/incidents.jsonl", "another run"), 1),
+    "tokenizer": (
+        append("data/tokenizer/chat_template.jinja", "\n"),
+        ("tokenizer", "data/tokenizer/chat_template.jinja", "another run"),
+        1,
+    ),
+    "rows": (
+        append("artifacts/dataset/train.jsonl", "\n"),
+        ("rows", "artifacts/dataset/train.jsonl", "another run"),
+        1,
+    ),
     "training_param": (
         lambda project: project.set_params(train__learning_rate=0.0015),
         ("train.learning_rate", "0.003", "0.0015", "not comparable"),
