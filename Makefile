@@ -42,7 +42,7 @@ test-network: $(INSTALLED)
 	python -m tests.real.fetch
 	pytest -n 2 -m "network and not model and not matrix"
 
-# a real model through all stages, some ten minutes on two cores
+# a real model through all stages and the self-test, some half an hour on two cores
 test-model: base-model
 	pytest -m model
 

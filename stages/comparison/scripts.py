@@ -11,6 +11,7 @@ import torch
 
 from ..config import UserError
 from ..config.hooks import import_callable
+from ..config.load import nearest
 from ..provenance.records import finite, format_value, write_json
 from ..report.page import Link, Section, Table, write_page
 from ..report.plots import Chart, draw
@@ -54,12 +55,36 @@ def load_script(arm: Arm, path: Path) -> Callable[[], dict[str, Any]]:
     return function
 
 
+def arguments_of(arm: Arm, make: Callable[[], Any]) -> dict[str, Any]:
+    """What the script gives. Raises UserError where `sanity_check` or its training lack something.
+
+    A package that it imports and is not there is named too.
+    """
+    try:
+        arguments = make()
+    except ImportError as error:
+        raise UserError(f"{arm.script} cannot run ({error}); install what it imports") from None
+    if not isinstance(arguments, dict):
+        raise UserError(
+            f"{arm.script} returns a {type(arguments).__name__}; return the arguments of "
+            "sanity_check as a dict"
+        )
+    known = inspect.signature(sanity_check).parameters
+    if unknown := [key for key in arguments if key not in known]:
+        raise UserError(
+            f"{arm.script} gives {unknown[0]!r}, which sanity_check does not take"
+            f"{nearest(str(unknown[0]), known)}"
+        )
+    needed = ("model", "loader", "train_step", "optimizer")
+    if missing := [key for key in needed if arguments.get(key) is None]:
+        raise UserError(f"{arm.script} gives no {missing[0]!r}, which its training here needs")
+    return arguments
+
+
 def try_script(arm: Arm, make: Callable[[], dict[str, Any]]) -> ScriptArm:
-    """Check the script, then train it. Raises UserError for one that gives no step to train by."""
-    arguments = make()
-    step, optimizer = arguments.get("train_step"), arguments.get("optimizer")
-    if step is None or optimizer is None:
-        raise UserError(f"{arm.script} gives no train_step or no optimizer, which train it here")
+    """Check the script, then train it. Raises UserError as `arguments_of` does."""
+    arguments = arguments_of(arm, make)
+    step, optimizer = arguments["train_step"], arguments["optimizer"]
     model, evaluate = arguments["model"], arguments.get("eval_fn")
 
     def score() -> float | None:

@@ -15,8 +15,6 @@ from torch import nn
 from torch.nn import functional
 from torch.optim import Adam, Optimizer
 
-from ..config.errors import UserError
-
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 TRAINING_ROWS, ROWS, BATCH = 1000, 1790, 50
 CLASSES = 10
@@ -62,14 +60,9 @@ class Script:
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels float32 [1797, 64] of mean 0 and deviation 1, digits int64 [1797], shuffled.
+    """Pixels float32 [1797, 64] of mean 0 and deviation 1, digits int64 [1797], shuffled."""
+    from sklearn.datasets import load_digits  # not needed by whoever only reads the scripts
 
-    Raises UserError without scikit-learn.
-    """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise UserError("the digits come with scikit-learn; pip install scikit-learn") from None
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     pixels = torch.tensor(digits.data[order], dtype=torch.float32)

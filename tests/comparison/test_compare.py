@@ -46,7 +46,7 @@ def test_a_wrong_name_is_refused_before_anything_is_written(fresh: Project) -> N
 
 @pytest.mark.slow
 def test_without_tokens_it_says_what_to_run(fresh: Project) -> None:
-    done = fresh.holdshort("compare", "loss_spike")
+    done = fresh.holdshort("compare", "seed_spread")
     assert done.returncode == 2
     assert done.stdout.strip() == "error: artifacts/tokens/ is missing; run `dvc repro mask_report`"
     assert not fresh.exists("reports")

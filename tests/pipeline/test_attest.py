@@ -195,6 +195,9 @@ def test_a_base_model_is_a_part_of_what_was_trained(facts: Facts) -> None:
     assert_valid_materials(document)
     (part,) = (one for one in document["components"] if one["bom-ref"] == name)
     assert (part["name"], part["version"]) == ("mine", "0" * 64)
+    model = document["metadata"]["component"]
+    assert (model["name"], model["version"]) == ("mine", facts.digest)
+    assert "modelArchitecture" not in model["modelCard"]["modelParameters"]
     for statement, predicate in (
         (gates_statement(base), Result),
         (provenance_statement(base), Provenance),
