@@ -28,7 +28,7 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	pytest -n 2 --dist loadfile -m "slow and not matrix and not network and not browser"
 
-# the longer proofs, and every case of which they take some
+# the longer proofs, and every case of which they take some; the last installs from PyPI
 test-all: $(INSTALLED)
 	pytest -n 2 --dist worksteal -m "(slow or matrix) and not network and not browser"
 	pytest -m "matrix and network"

@@ -35,7 +35,7 @@ def environment_directory(lock: bytes) -> Path:
     """Where the environment of a requirements.lock lies, made or not."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     name = f"{hashlib.sha256(lock).hexdigest()[:16]}-{sys.implementation.cache_tag}"
-    return Path(base) / "holdshort" / "environments" / name
+    return Path(base).absolute() / "holdshort" / "environments" / name
 
 
 @contextmanager
