@@ -37,7 +37,7 @@ COMMON: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
 }
-CELLS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -48,7 +48,9 @@ class Output(NamedTuple):
 class Recurrent(nn.Module):
     """Embedding, two layers of an LSTM or a GRU, a head."""
 
-    def __init__(self, vocab_size: int, cell: type[nn.RNNBase], features: int = 256) -> None:
+    def __init__(
+        self, vocab_size: int, cell: type[nn.GRU] | type[nn.LSTM], features: int = 256
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, features)
         self.cells = cell(features, features, num_layers=2, batch_first=True)
@@ -75,4 +77,5 @@ def build(vocab_size: int, family: str, **keys: Any) -> nn.Module:
         **{**common, **SPECIAL, "use_cache": False, **SIZES[family], **keys},
         vocab_size=vocab_size,
     )
-    return AutoModelForCausalLM.from_config(config)
+    model: nn.Module = AutoModelForCausalLM.from_config(config)
+    return model

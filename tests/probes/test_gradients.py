@@ -194,6 +194,7 @@ def test_a_rate_that_is_far_too_high_shows_in_the_first_updates_however_many_are
         for steps in (6, 20)
     )
     assert isinstance(few, float)
+    assert isinstance(many, float)
     assert few == many > 1.0
 
 
