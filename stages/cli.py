@@ -3,14 +3,18 @@
 holdshort compose [OVERRIDE ...]   write params.yaml from conf/, as `dvc exp run -S` does
 holdshort compose --check          say whether params.yaml is what conf/ composes
 holdshort budget [OVERRIDE ...]    say what a run needs and costs, before it is started
+holdshort compare NAME             train arms that differ in one thing, side by side
 holdshort selftest [OVERRIDE ...]  plant faults in this run, and see that the gates refuse them
+holdshort lr-range [OVERRIDE ...]  say whether the learning rate fits this run
 holdshort audit-labels ...         judge the labels that another trainer made
 holdshort keep DIRECTORY NAME      keep a base model where every project on this machine finds it
 holdshort diagnose LOG             name the failures that the curves of a run show
 holdshort seeds SEED ...            run the committed params under other seeds, and say what varies
 holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a model records
+holdshort attest [DIRECTORY]       write what is recorded of a model as in-toto, SLSA and CycloneDX
+holdshort sign [DIRECTORY]         sign a model directory with a key
 holdshort reproduce REV            run a revision again, and say whether its bits are the same
-holdshort explain A B              say why two revisions differ, cause before effect
+holdshort explain A B              say why two revisions or models differ, cause before effect
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -21,8 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .compose import Change, drift, write_params
-from .config import load_params
+from .compose import Change, composed_params, drift, write_params
+from .config import UserError, load_params
 from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
 
@@ -47,7 +51,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="write nothing; exit with 1 when params.yaml differs from what conf/ composes",
     )
     add_budget(commands)
+    add_compare(commands)
     add_selftest(commands)
+    add_lr_range(commands)
     add_audit_labels(commands)
     add_diagnose(commands)
     keeping = commands.add_parser(
@@ -65,28 +71,24 @@ def build_parser() -> argparse.ArgumentParser:
         "needs no project. Exit code: 0 passed, 1 failed, 2 bad input.",
     )
     lab.add_argument("--seed", type=int, default=42, help="of the weights (default: %(default)s)")
-    verify = commands.add_parser(
-        "verify",
-        help="say what differs from what a manifest or a model records",
-        description="Hash again what training_manifest.json names and compare it field by field. "
-        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
-    )
-    verify.add_argument(
-        "target",
-        nargs="?",
-        help="a git revision with a manifest, or a model directory (default: the work tree's "
-        "manifest and models/final)",
-    )
+    add_verify(commands)
+    add_attest(commands)
+    add_sign(commands)
     add_reproduce(commands)
     explain = commands.add_parser(
         "explain",
-        help="say why two revisions differ, cause before effect",
+        help="say why two runs differ, cause before effect",
         description="Compare what two revisions record: data, params, code, environment, then "
-        "verdicts, metrics, steps and weights. Exit code: 0 nothing differs, 1 something does, 2 "
-        "it could not be told.",
+        "verdicts, metrics, steps and weights; or two model directories, or one of each, by what "
+        "the models record. Exit code: 0 nothing differs, 1 something does, 2 it could not be "
+        "told.",
     )
     for name in ("one", "other"):
-        explain.add_argument(name, metavar="REV", help="a commit, tag or branch with dvc.lock")
+        explain.add_argument(
+            name,
+            metavar="REV|DIR",
+            help="a commit, tag or branch with dvc.lock; or a copy of models/final",
+        )
     explain.add_argument("--report", type=Path, metavar="DIR", help="write a page with all there")
     seeds = commands.add_parser(
         "seeds",
@@ -133,6 +135,17 @@ def add_budget(commands: Any) -> None:
     )
 
 
+def add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="train arms that differ in one thing, side by side",
+        description="Train the arms of conf/experiment/compare/NAME.yaml on artifacts/tokens/, and "
+        "say what each change does. Exit code: 0 done, 2 bad input.",
+    )
+    compare.add_argument("name", metavar="NAME", help="of a file in conf/experiment/compare/")
+    compare.add_argument("--report", type=Path, metavar="DIR", help="default: reports/compare/NAME")
+
+
 def add_selftest(commands: Any) -> None:
     selftest = commands.add_parser(
         "selftest",
@@ -151,6 +164,32 @@ def add_selftest(commands: Any) -> None:
         metavar="DIR",
         default=Path("reports/selftest"),
         help="where matrix.json and the page are written (default: %(default)s)",
+    )
+
+
+def add_lr_range(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "lr-range",
+        help="say whether the learning rate fits this run",
+        description="Train a few steps of the run at growing rates, and say where its own lies. "
+        "Exit code: 0 it fits, 1 it is too high or too low, 2 bad input.",
+    )
+    sweep.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="Hydra overrides, of the model or training"
+    )
+    sweep.add_argument(
+        "--steps",
+        type=positive,
+        metavar="N",
+        default=100,
+        help="training steps, at a rate each (default: %(default)s)",
+    )
+    sweep.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/lr_range"),
+        help="where sweep.csv and the page are written (default: %(default)s)",
     )
 
 
@@ -191,6 +230,93 @@ def add_audit_labels(commands: Any) -> None:
     )
 
 
+def add_verify(commands: Any) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="say what differs from what a manifest or a model records",
+        description="Hash again what training_manifest.json names and compare it field by field. "
+        "Exit code: 0 the same bits are expected, 1 they are not, 2 it could not be told.",
+    )
+    verify.add_argument(
+        "target",
+        nargs="?",
+        help="a git revision with a manifest, or a model directory (default: the work tree's "
+        "manifest and models/final)",
+    )
+    verify.add_argument(
+        "--key",
+        type=Path,
+        metavar="PUBLIC_KEY",
+        help="check the signature of the model directory too; the public key in PEM",
+    )
+    add_signature(verify)
+    verify.add_argument(
+        "--deep",
+        action="store_true",
+        help="compute loss and answers of models/final again, and compare them too",
+    )
+
+
+def add_attest(commands: Any) -> None:
+    attest = commands.add_parser(
+        "attest",
+        help="write what is recorded of a model as in-toto, SLSA and CycloneDX",
+        description="Write the verdicts of the gates and the provenance of a model as in-toto "
+        "statements, and its parts as a CycloneDX ML-BOM. Exit code: 0 done, 1 it is not what the "
+        "manifest records, 2 bad input.",
+    )
+    attest.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path("models/final"),
+        help="a model that was trained under the manifest here (default: %(default)s)",
+    )
+    attest.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        default=Path("attestations"),
+        help="where they are written (default: %(default)s)",
+    )
+    attest.add_argument(
+        "--key", type=Path, help="sign the documents too, as `holdshort sign` does a model"
+    )
+
+
+def add_sign(commands: Any) -> None:
+    sign = commands.add_parser(
+        "sign",
+        help="sign a model directory with a key",
+        description="Sign every file of a model directory, offline. Exit code: 0 done, 1 it is not "
+        "what its provenance.json records, 2 bad input.",
+    )
+    sign.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path("models/final"),
+        help="default: %(default)s",
+    )
+    sign.add_argument(
+        "--key",
+        required=True,
+        type=Path,
+        help="elliptic curve private key in PEM; the password of an encrypted one is taken from "
+        "HOLDSHORT_KEY_PASSWORD",
+    )
+    add_signature(sign)
+
+
+def add_signature(command: Any) -> None:
+    command.add_argument(
+        "--signature",
+        type=Path,
+        metavar="FILE",
+        help="where the signature is (default: beside the directory, models/final.sig)",
+    )
+
+
 def add_reproduce(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
@@ -208,6 +334,11 @@ def add_reproduce(commands: Any) -> None:
     )
     reproduce.add_argument(
         "--keep", action="store_true", help="keep the directory in which it was computed"
+    )
+    reproduce.add_argument(
+        "--venv",
+        action="store_true",
+        help="run it in an environment of its own, with what its requirements.lock pins",
     )
 
 
@@ -281,6 +412,22 @@ def run_budget(overrides: Sequence[str], output: Path | None) -> int:
     return run(overrides, output)
 
 
+def run_compare(name: str, report: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .comparison.declared import read_comparison
+
+    comparison = read_comparison(name)
+    directory = report or Path("reports/compare") / name
+    params = [composed_params(arm.overrides) for arm in comparison.arms]
+    restart_pinned(params[0].run.cpu_threads)
+    # torch: not for other commands, and not before the process is pinned
+    from .compare import run, run_scripts
+
+    if comparison.of_scripts:
+        return run_scripts(comparison, directory)
+    return run(comparison, params, directory)
+
+
 def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so."""
     from .spend import read_params
@@ -290,6 +437,17 @@ def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     from .selftest import run  # torch: not for other commands, and not before the process is pinned
 
     return run(params, quick, report)
+
+
+def run_lr_range(overrides: Sequence[str], steps: int, report: Path) -> int:
+    """Exit code: 0 the rate fits, 1 it does not."""
+    from .spend import read_params
+
+    params = read_params(overrides)
+    restart_pinned(params.run.cpu_threads)
+    from .lr_range import run  # torch: not for other commands, and not before the process is pinned
+
+    return run(params, steps, report)
 
 
 def run_audit_labels(arguments: argparse.Namespace) -> int:
@@ -314,18 +472,43 @@ def run_keep(directory: Path, name: str) -> int:
     return 0
 
 
-def run_verify(target: str | None) -> int:
-    """Exit code: 0 as recorded, 1 not."""
+def run_verify(target: str | None, key: Path | None, signature: Path | None, deep: bool) -> int:
+    """Exit code: 0 as recorded, and as signed where a key is given; 1 not."""
+    if deep:
+        if target is not None:
+            raise UserError("--deep computes with the model of the work tree; name no other target")
+        restart_pinned(load_params("full_train").run.cpu_threads)
+    from .signing import has_record, mention_unchecked, run_check
     from .verify import run  # torch: not for other commands
 
-    return run(target)
+    if key is None and signature is not None:
+        raise UserError("--signature is checked with a public key; give --key too")
+    if key is None:
+        mention_unchecked(target)
+        return run(target, deep)
+    unsigned = run_check(target, key, signature)
+    return max(unsigned, run(target, deep)) if has_record(target) else unsigned
 
 
-def run_reproduce(revision: str, steps: int | None, keep: bool) -> int:
+def run_attest(directory: Path, output: Path, key: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .attest import run  # DVC: not for other commands
+
+    return run(directory, output, key)
+
+
+def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
+    """Exit code: 0 done."""
+    from .signing import run_sign as run
+
+    return run(directory, key, signature)
+
+
+def run_reproduce(revision: str, steps: int | None, keep: bool, venv: bool) -> int:
     """Exit code: 0 the same bits, 1 not."""
     from .reproduce import run  # torch and DVC: not for other commands
 
-    return run(revision, steps, keep)
+    return run(revision, steps, keep, venv)
 
 
 def run_explain(one: str, other: str, report: Path | None) -> int:
@@ -362,12 +545,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs: dict[str, Callable[[], int]] = {
         "compose": lambda: run_compose(options.overrides, options.check),
         "budget": lambda: run_budget(options.overrides, options.output),
+        "compare": lambda: run_compare(options.name, options.report),
         "selftest": lambda: run_selftest(options.overrides, options.quick, options.report),
+        "lr-range": lambda: run_lr_range(options.overrides, options.steps, options.report),
         "audit-labels": lambda: run_audit_labels(options),
         "keep": lambda: run_keep(options.directory, options.name),
         "diagnose": lambda: run_diagnose(options),
-        "verify": lambda: run_verify(options.target),
-        "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
+        "verify": lambda: run_verify(options.target, options.key, options.signature, options.deep),
+        "attest": lambda: run_attest(options.directory, options.output, options.key),
+        "sign": lambda: run_sign(options.directory, options.key, options.signature),
+        "reproduce": lambda: run_reproduce(
+            options.revision, options.steps, options.keep, options.venv
+        ),
         "explain": lambda: run_explain(options.one, options.other, options.report),
         "seeds": lambda: run_seeds(options.seeds, options.report),
         "replay": lambda: run_replay(options.directory),

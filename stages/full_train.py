@@ -53,7 +53,7 @@ from .report.page import Section, Table, report_directory, write_page
 from .report.plots import Chart, draw
 from .report.terminal import TrainingProgress, console
 from .training.checkpoint import CheckpointDirectory
-from .training.evaluation import Answer, Turn, answer_turns, supervised_turns
+from .training.evaluation import Answer, Turn, answer_turns, first_turns, share_exact, share_stopped
 from .training.incident import Incident, keep_incident
 from .training.parallel import ALONE, check_replicas, join, model_state
 from .training.ranks import (
@@ -236,18 +236,17 @@ class Quality:
 
     @property
     def exact_match(self) -> float:
-        return sum(answer.exact for answer in self.answers) / max(len(self.answers), 1)
+        return share_exact(self.answers)
 
     @property
     def stop_rate(self) -> float:
-        return sum(answer.stopped for answer in self.answers) / max(len(self.answers), 1)
+        return share_stopped(self.answers)
 
 
 def evaluate(run: Run, params: Params) -> Quality:
     """Loss and greedy answers of the trained model, and the loss of the untrained one."""
     with console.status("evaluating on held-out rows"):
-        turns = [turn for row in run.validation for turn in supervised_turns(row)]
-        turns = turns[: params.train.eval_generations]
+        turns = first_turns(run.validation, params.train.eval_generations)
         answers = answer(run, params, turns)
         untrained = start_run(params)
         loss = validation_loss(untrained, params)

@@ -27,6 +27,7 @@ from .probes.gradients import GradientProbe, run_gradient_probe
 from .probes.learning_rate import expected_rate, trace_error
 from .probes.observe import StepRecord
 from .probes.precision import DTYPES
+from .probes.recipe import Recipe
 from .probes.resume import ResumeCheck, check_resume
 from .probes.targets import TargetRecord
 from .provenance.environment import compute_environment
@@ -108,6 +109,30 @@ def measure_wiring(probe: GradientProbe, precision: str) -> dict[str, Measured]:
             f"{applied} of {modules} matrix products gave {precision}" if half else "",
         ),
         "half_change": Measured(share, note=vector or "no vector is kept in half precision"),
+        "affine_feed_forwards": Measured(
+            len(probe.forward.affine),
+            probe.forward.feed_forwards,
+            evidence=tuple(probe.forward.affine),
+        ),
+    }
+
+
+def measure_recipe(recipe: Recipe) -> dict[str, Measured]:
+    """What the rules ask of the numbers of the recipe."""
+    dropout, module = recipe.dropout
+    vectors = recipe.decayed_vectors
+    epsilon = recipe.epsilon_share
+    return {
+        "epsilon_share": Measured(
+            0.0 if epsilon is None else epsilon,
+            note="the optimizer has no epsilon, or no gradient" if epsilon is None else "",
+        ),
+        "decay_per_step": Measured(recipe.decay_per_step),
+        "decayed_vectors": Measured(len(vectors), evidence=tuple(vectors)),
+        "dropout": Measured(dropout, note=module),
+        "answers_cut_off": Measured(
+            len(recipe.cut_off), recipe.asked, evidence=tuple(recipe.cut_off)
+        ),
     }
 
 
@@ -153,6 +178,7 @@ def measure(
     return {
         **measure_targets(probe.first_step.targets),
         **measure_wiring(probe, precision),
+        **measure_recipe(probe.recipe),
         "non_finite": names(find_non_finite(probe), steps),
         "optimizer_calls_missing": names(missing, steps),
         "learning_rate_error": Measured(
@@ -341,12 +367,14 @@ def main(params: Params) -> None:
     measured = measure(
         probe, resume, params.train, run.precision, pretrained=is_pretrained(params.model)
     )
+    targets = probe.first_step.targets
+    causes = causes_of(resume.first_part, targets.shift, loss_is_silent=targets.loss_is_silent)
     checks = judge_all(RULES, measured, binding.params, run.seed)
     verdict = make_verdict(
         binding,
         overall_status(checks, RULES),
         checks,
-        causes=rank_causes(checks, causes_of(resume.first_part, probe.first_step.targets.shift)),
+        causes=rank_causes(checks, causes),
         not_covered=NOT_COVERED,
         inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )

@@ -4,17 +4,17 @@ Reads training_manifest.json (of the work tree, of a git revision, or of a model
 again what it names, and compares field by field. Writes nothing. Exit code: 0 the same bits are
 expected, 1 they are not, 2 it could not be told.
 
-    holdshort verify [REV | DIRECTORY]
+    holdshort verify [REV | DIRECTORY] [--deep]
 """
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .config import UserError, load_params
+from .config import UserError, load_params, read_yaml
 from .config.errors import reading
 from .config.load import PARAMS_FILE, declared_keys, declared_values
 from .models.record import RECORD, ModelRecord, read_record
@@ -38,6 +38,13 @@ from .provenance.records import is_sealed, read_json
 from .report.terminal import console
 from .revisions.printing import line
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
+from .verdict.record import verdict_path
+
+LOCK = Path("dvc.lock")
+MODEL = Path("models/final")
+SHOWN = 3
+"""Files that are missing and named; the others are counted."""
+NO_MANIFEST = "run `dvc repro`, or `git checkout` the commit that has it"
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,24 @@ class Verified:
 
     subject: str
     drifts: list[Drift]
+
+
+def refuse_missing(files: Iterable[str | Path]) -> None:
+    """Raises UserError, which says how they come back, when outputs of the run are not here."""
+    gone = [str(file) for file in files if not Path(file).exists()]
+    if gone:
+        more = f" and {len(gone) - SHOWN} more" if gone[SHOWN:] else ""
+        raise UserError(
+            f"not all outputs of this run are here: {', '.join(gone[:SHOWN])}{more} missing; "
+            "`dvc pull` brings them from a remote (what it lacks, after `dvc push` where the run "
+            "was made), `dvc checkout` what DVC's cache has, and `dvc repro` computes them again"
+        )
+
+
+def is_trained() -> bool:
+    """Does dvc.lock record a model?"""
+    stages = read_yaml(LOCK).get("stages") if LOCK.is_file() else None
+    return isinstance(stages, dict) and "full_train" in stages
 
 
 def hashes_here(files: Mapping[str, Path]) -> dict[str, str]:
@@ -69,13 +94,15 @@ def new_data(recorded: Mapping[str, str], params: Mapping[str, Any]) -> Iterator
                 yield Drift("data", name, "(not there then)", "(new file)", "another run")
 
 
-def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
+def find_drifts(manifest: Mapping[str, Any], *, machine: bool = True) -> list[Drift]:
     """Everything that the manifest records and that is another here.
+
+    machine: whether what computes here is compared too; the device of the run must be there.
 
     Raises UserError when the manifest is no record of this project.
     """
     try:
-        return list(_find_drifts(manifest))
+        return list(_find_drifts(manifest, machine))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{MANIFEST} is no record of this project ({error!r}); bring it back with "
@@ -83,7 +110,8 @@ def find_drifts(manifest: Mapping[str, Any]) -> list[Drift]:
         ) from None
 
 
-def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
+def _find_drifts(manifest: Mapping[str, Any], machine: bool) -> Iterator[Drift]:
+    refuse_missing([*map(verdict_path, manifest["gates"]), *manifest["tokens"]["files"]])
     if not is_sealed(manifest):
         yield Drift("manifest", "its text", "as written", "changed since", "nothing")
     params = load_params("manifest").run
@@ -95,8 +123,9 @@ def _find_drifts(manifest: Mapping[str, Any]) -> Iterator[Drift]:
     for stage, digest in manifest["code"].items():
         meaning: Meaning = "another run" if stage == "full_train" else "nothing"
         yield from compare("code", {stage: digest}, {stage: code_sha256(stage)}, meaning)
-    environment = compute_environment(params.device, params.precision, params.cpu_threads)
-    yield from compare_environment(manifest["environment"], environment)
+    if machine:
+        environment = compute_environment(params.device, params.precision, params.cpu_threads)
+        yield from compare_environment(manifest["environment"], environment)
     yield from compare_verdicts(manifest)
     yield from compare_recorded(manifest["recorded"], recorded_facts())
     yield from compare_commit(manifest["git"], manifest["params"])
@@ -130,18 +159,23 @@ def compare_commit(recorded: Mapping[str, Any], params: Mapping[str, Any]) -> It
     yield from compare("git", flat, {name: str(here[name]) for name in flat}, "nothing")
 
 
-def verify_model(directory: Path, record: ModelRecord) -> list[Drift]:
-    """A model directory by itself: its files, and what would compute with it here."""
+def compare_model(directory: Path, record: ModelRecord) -> list[Drift]:
+    """The files of a model directory, none missing, none changed, none added."""
     files = {(file := inside(directory, name)).as_posix(): file for name in record.files}
     recorded = dict(zip(files, record.files.values(), strict=True))
     drifts = list(compare("model", recorded, hashes_here(files), "another run"))
     known = {*recorded, (directory / RECORD).as_posix()}
     strangers = (file.as_posix() for file in files_below(directory))
-    drifts += [
+    return drifts + [
         Drift("model", name, "(not there then)", "(new file)", "another run")
         for name in strangers
         if name not in known
     ]
+
+
+def verify_model(directory: Path, record: ModelRecord) -> list[Drift]:
+    """A model directory by itself: its files, and what would compute with it here."""
+    drifts = compare_model(directory, record)
     environment = record.environment
     here = compute_environment("cpu", environment["precision"], environment["cpu_threads"])
     if environment["device"] == "cpu":
@@ -173,21 +207,38 @@ def verify(target: str | None) -> Verified:
         )
     if target is not None:
         return Verified(f"{MANIFEST} of {target}", find_drifts(manifest_of(target)))
-    manifest = read_json(MANIFEST, "run `dvc repro`, or `git checkout` the commit that has it")
+    manifest = read_json(MANIFEST, NO_MANIFEST)
     drifts = find_drifts(manifest)
-    model = Path("models/final")
-    if (model / RECORD).is_file():
-        record = read_record(model)
-        drifts += [drift for drift in verify_model(model, record) if drift.kind == "model"]
-        then, now = {"manifest": record.manifest}, {"manifest": str(manifest["digest"])}
-        drifts += compare("model", then, now, "another run")
+    if is_trained():
+        refuse_missing([MODEL / RECORD])
+    if (MODEL / RECORD).is_file():
+        drifts += compare_trained(MODEL, read_record(MODEL), manifest)
     return Verified(str(MANIFEST), drifts)
 
 
-def run(target: str | None) -> int:
-    """Exit code: 0 the same bits are expected, 1 they are not."""
+def compare_trained(
+    directory: Path, record: ModelRecord, manifest: Mapping[str, Any]
+) -> list[Drift]:
+    """Are these the files of a model that was trained under this manifest?"""
+    then, now = {"manifest": record.manifest}, {"manifest": str(manifest["digest"])}
+    return compare_model(directory, record) + list(compare("model", then, now, "another run"))
+
+
+def run(target: str | None, deep: bool = False) -> int:
+    """Exit code: 0 the same bits are expected, 1 they are not.
+
+    deep: compute the numbers of models/final again, which takes an evaluation.
+    """
     with console.status("hashing"):
         verified = verify(target)
+    if deep:
+        from .recompute import find_other_numbers  # torch: not for hashing alone
+
+        with console.status("computing the model's numbers again"):
+            found = find_other_numbers(load_params("full_train"), verified.drifts)
+        verified.drifts.extend(found)
+        if not found:
+            console.print("models/final computes the numbers of metrics/full_train.json")
     if not verified.drifts:
         console.print(f"{verified.subject}: everything is as recorded; {promise([])}")
         return 0

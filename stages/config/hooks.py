@@ -5,6 +5,7 @@ it, or in an installed package that requirements.lock names: elsewhere DVC would
 """
 
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
@@ -41,16 +42,24 @@ def load_target(target: str, key: str) -> Any:
             f"params.yaml: '{key}' is {target!r}, which no stage depends on; put the code into "
             f"stages/plugins/ ({PLUGINS}...), or name its package in {LOCK_FILE}"
         )
+    return import_callable(target, f"params.yaml: '{key}'")
+
+
+def import_callable(target: str, key: str) -> Any:
+    """The callable `target`, also below the project's root. Raises UserError, which names `key`."""
     from hydra.utils import get_object
 
+    root = str(Path.cwd())
+    if root not in sys.path:  # the program `holdshort` starts without it
+        sys.path.insert(0, root)
     try:
         found = get_object(target)
     except Exception as error:  # whatever user code raises while it is imported
         cause = error.__cause__ or error
         reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
-        raise UserError(f"params.yaml: '{key}' cannot be imported: {reason}") from error
+        raise UserError(f"{key} cannot be imported: {reason}") from error
     if not callable(found):
-        raise UserError(f"params.yaml: '{key}' is {target!r}, which is no callable")
+        raise UserError(f"{key} is {target!r}, which is no callable")
     return found
 
 

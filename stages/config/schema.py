@@ -211,6 +211,9 @@ class GradientGate:
     max_saturated_fraction: Fraction
     max_target_weight_error: Positive
     min_changed_fraction: Fraction
+    max_epsilon_share: Positive
+    max_decay_per_step: Positive
+    max_dropout: Fraction
 
     def __post_init__(self) -> None:
         for low, high in (("min_norm", "max_norm"), ("min_update_ratio", "max_update_ratio")):

@@ -39,6 +39,9 @@ from .wiring import (
     add_unused,
     change_hidden,
     cut_input_gradients,
+    drop_activations,
+    drop_norms,
+    drop_residuals,
     kill_units,
     other_positions,
     see_next,
@@ -216,6 +219,24 @@ FAULTS = (
     _fault("last_block_without_grad", (84,), ("without_gradient",), CUT, without_grad),
     _fault("unused_module", (85,), ("without_gradient",), CUT, add_unused),
     _fault(
+        "residuals_missing",
+        (87,),
+        ("overfit_loss",),
+        NOTHING,
+        drop_residuals,
+        from_scratch,
+        gate="overfit_gate",
+        missed="a shallow model learns a few rows by heart without them",
+    ),
+    _fault(
+        "norms_missing",
+        (88,),
+        ("median_norm",),
+        "an unhealthy initialisation",
+        drop_norms,
+        missed="where gradients happen to keep their size, a model learns by heart without norms",
+    ),
+    _fault(
         "positions_zero",
         (86,),
         (),
@@ -226,6 +247,13 @@ FAULTS = (
         ),
         missed="a causal model learns rows by heart without positions; rotary ones have no table "
         "that could be seen unused",
+    ),
+    _fault(
+        "activations_missing",
+        (90,),
+        ("affine_feed_forwards",),
+        "the activation is missing",
+        drop_activations,
     ),
     _fault("saturated", (91,), ("saturated_fraction",), "units are saturated", squash),
     replace(

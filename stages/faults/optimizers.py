@@ -102,6 +102,11 @@ def _rate_of_params_times(factor: float) -> Plant:
     return plant
 
 
+def _decay_a_tenth(parts: Parts, params: Params) -> tuple[Parts, Params]:
+    """A tenth of each weight at each step, whatever the rate is."""
+    return train_values(weight_decay=0.1 / params.train.learning_rate)(parts, params)
+
+
 def _much_dropout(parts: Parts, params: Params) -> tuple[Parts, Params]:
     assert isinstance(params.model, TinyGPTModel)
     return parts, replace(params, model=replace(params.model, dropout=0.9))
@@ -134,11 +139,9 @@ FAULTS = (
     _fault(
         "decay_on_all",
         (68,),
-        (),
+        ("decayed_vectors",),
         "",
         _decay_all,
-        missed="hardly anything changes; the optimizer is built in one place, and "
-        "tests/training/test_optimizer.py holds that it decays matrices only",
     ),
     Fault(
         "schedule_soon_over",
@@ -162,23 +165,22 @@ FAULTS = (
         (),
         "",
         _rate_of_params_times(0.01),
-        missed="a choice, as long as updates are above gates.gradient.min_update_ratio",
+        missed="a choice, as long as updates are above gates.gradient.min_update_ratio; "
+        "`holdshort lr-range` says where the rate lies",
     ),
     _values(
         "epsilon_too_high",
         (62,),
-        ("overfit_loss",),
-        "the model cannot fit what it sees",
+        ("epsilon_share",),
+        "Adam's epsilon is larger than the gradients",
         _optimizer_values(adam_epsilon=0.1),
-        gate="overfit_gate",
     ),
     _values(
-        "decay_of_ten",
+        "decay_of_a_tenth",
         (63,),
-        ("update_ratio",),
-        "the learning rate does not fit the size of the weights",
-        train_values(weight_decay=10.0),
-        missed="the overfit gate switches decay off, and in the probed steps it hardly shows",
+        ("decay_per_step",),
+        "weight decay outweighs the loss",
+        _decay_a_tenth,
     ),
     _values(
         "clip_limit_too_low",
@@ -188,12 +190,19 @@ FAULTS = (
         train_values(max_grad_norm=1e-4),
     ),
     _values(
+        "answers_cut_off",
+        (98,),
+        ("answers_cut_off",),
+        "",
+        train_values(max_new_tokens=1),
+        lambda params: None if params.train.eval_generations else "nothing is generated",
+    ),
+    _values(
         "dropout_too_high",
         (67,),
-        (),
+        ("dropout",),
         "",
         _much_dropout,
         _is_tiny_gpt,
-        missed="the overfit gate switches dropout off; how much is too much, the data decide",
     ),
 )

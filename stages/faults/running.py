@@ -111,8 +111,9 @@ def observe_gradients(params: Params, parts: Parts, probed: int | None = PROBED_
         pretrained=is_pretrained(params.model),
     )
     del measured[RESUME]
-    shift = probe.first_step.targets.shift
-    return Seen("gradient_probe", measured, gradient_rules.causes_of(None, shift))
+    targets = probe.first_step.targets
+    causes = gradient_rules.causes_of(None, targets.shift, loss_is_silent=targets.loss_is_silent)
+    return Seen("gradient_probe", measured, causes)
 
 
 def judge_seen(seen: Seen, params: Params) -> Found:

@@ -12,8 +12,10 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
+from ..models.tiny_gpt import Block
 from ..probes.observe import RECTIFYING
 from ..probes.outputs import with_logits
+from ..probes.superposition import feed_forwards
 from .fault import DoesNotApply
 
 Operation = Callable[[torch.Tensor], torch.Tensor]
@@ -103,6 +105,51 @@ def kill_units(model: nn.Module) -> None:
         raise DoesNotApply("no module of the model rectifies")
     for module in rectifying:
         module.register_forward_pre_hook(lambda _, inputs: (inputs[0] - 1000,))
+
+
+def drop_activations(model: nn.Module) -> None:
+    """Of feed-forward networks with two layers: with a gate they still multiply."""
+    dropped = False
+    for _, network in feed_forwards(model):
+        if sum(isinstance(one, nn.Linear) for one in network.modules()) > 2:
+            continue
+        for name, module in list(network.named_children()):
+            if any(word in type(module).__name__ for word in RECTIFYING):
+                setattr(network, name, nn.Identity())
+                dropped = True
+    if not dropped:
+        raise DoesNotApply("no feed-forward network without a gate has a module as activation")
+
+
+def drop_norms(model: nn.Module) -> None:
+    found = [
+        (module, name)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if "Norm" in type(child).__name__
+    ]
+    if not found:
+        raise DoesNotApply("the model has no norms")
+    for module, name in found:
+        setattr(module, name, nn.Identity())
+
+
+def drop_residuals(model: nn.Module) -> None:
+    """Of tiny_gpt's blocks: those of other models cannot be taken apart from outside."""
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    if not blocks:
+        raise DoesNotApply("only the blocks of tiny_gpt can be taken apart")
+
+    def without_residuals(block: Block) -> Any:
+        def forward(x: torch.Tensor, *context: Any) -> torch.Tensor:
+            x = block.attention(block.attention_norm(x), *context)
+            changed: torch.Tensor = block.mlp(block.mlp_norm(x))
+            return changed
+
+        return forward
+
+    for block in blocks:
+        block.forward = without_residuals(block)  # type: ignore[method-assign]
 
 
 def cut_input_gradients(model: nn.Module) -> None:

@@ -30,6 +30,8 @@ from .fingerprint import changed_names, changed_shares, frozen_digests, trainabl
 from .modes import evaluation_difference, watching_dropout
 from .observe import ActivationRecord, StepObserver, StepRecord, watching_activations
 from .precision import smallest_half_change, watching_dtypes
+from .recipe import Recipe, read_recipe
+from .superposition import find_affine
 from .targets import TargetRecord, watching_targets
 
 CHARTED_ROWS = 2
@@ -41,11 +43,14 @@ class ForwardProbe:
     """Forward passes over a few rows before the first step.
 
     dependencies: None where they could not be charted; evaluation_difference: largest distance of
-    the logits of two passes in evaluation mode.
+    the logits of two passes in evaluation mode; affine: names of feed-forward networks without an
+    activation; feed_forwards: how many were tried.
     """
 
     dependencies: Dependencies | None
     evaluation_difference: float
+    affine: list[str]
+    feed_forwards: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class GradientProbe:
     reentrant: list[str]
     parameters: dict[str, int]
     half_change: tuple[float, str]
+    recipe: Recipe
     forward: ForwardProbe
     first_step: FirstStep
 
@@ -140,6 +146,7 @@ def run_gradient_probe(params: Params, parts: Parts | None = None) -> GradientPr
         reentrant=reentrant_modules(model),
         parameters=count_parameters(model),
         half_change=smallest_half_change(changed, model),
+        recipe=read_recipe(model, trainer.optimizer, records, TokenStore("validation"), train),
         forward=forward,
         first_step=first_step,
     )
@@ -154,7 +161,9 @@ def choose_charted(rows: Sequence[TokenRow], train: Train) -> Sequence[TokenRow]
 
 def probe_forward(model: nn.Module, batch: Batch, autocast: Autocast) -> ForwardProbe:
     return ForwardProbe(
-        chart_dependencies(model, batch, autocast), evaluation_difference(model, batch, autocast)
+        chart_dependencies(model, batch, autocast),
+        evaluation_difference(model, batch, autocast),
+        *find_affine(model, batch, autocast),
     )
 
 

@@ -41,7 +41,8 @@ class TargetRecord:
     untrained: supervised targets that left no gradient; unasked: positions with a gradient, though
     not supervised; wrong: trained on another class; raised: positions that raise no class, or
     several; weights: smallest and largest weight of a position, times `asked`; offsets: how often a
-    wrong target was the token at each distance from its position.
+    wrong target was the token at each distance from its position; graph: the logits are part of
+    one, so that a loss could train them.
     """
 
     asked: int
@@ -52,6 +53,12 @@ class TargetRecord:
     raised: list[str] = field(default_factory=list)
     weights: tuple[float, float] = (1.0, 1.0)
     offsets: Counter[int] = field(default_factory=Counter)
+    graph: bool = False
+
+    @property
+    def loss_is_silent(self) -> bool:
+        """No gradient comes from the loss to any position, though it could."""
+        return self.graph and len(self.untrained) == self.asked and not self.unasked
 
     @property
     def weight_error(self) -> float:
@@ -136,6 +143,7 @@ class _Watcher:
         logits = logits_of(output)
         if not logits.requires_grad:
             return
+        self.record.graph = True
         ids = inputs["input_ids"] if "input_ids" in inputs else arguments[0]
         positions = self._find(ids, inputs.get("attention_mask"), inputs.get("position_ids"))
         values = logits.detach()

@@ -22,6 +22,7 @@ matplotlib.rcParams.update(
 )
 
 from matplotlib import pyplot, ticker  # noqa: E402  (the backend is chosen first)
+from matplotlib.axis import Axis  # noqa: E402
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's palette, told apart without colour vision."""
@@ -97,15 +98,22 @@ def _figure(chart: Chart) -> pyplot.Figure:
         )
     if chart.log_y and any_positive(*chart.lines.values(), *(y for _, y in chart.points.values())):
         axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
+        _label_powers(axes.yaxis)
     axes.set_title(chart.title, loc="left")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     if chart.log_x and any_positive(chart.x, *(x for x, _ in chart.points.values())):
         axes.set_xscale("log")
+        _label_powers(axes.xaxis)
     if len(chart.lines) + len(chart.points) > 1:
         axes.legend(frameon=False, loc="best")
     return figure
+
+
+def _label_powers(axis: Axis) -> None:
+    """Ticks of a logarithmic axis as plain numbers; matplotlib's own are formulas."""
+    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
 
 
 def drawable(values: Sequence[float]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -68,6 +69,11 @@ def supervised_turns(row: TokenRow) -> list[Turn]:
     ]
 
 
+def first_turns(rows: Iterable[TokenRow], most: int) -> list[Turn]:
+    """The turns of the first rows that the model answers in an evaluation, `most` at the most."""
+    return list(islice((turn for row in rows for turn in supervised_turns(row)), most))
+
+
 @dataclass(frozen=True)
 class Answer:
     """What the model said for a turn. stopped: it ended by itself; tokens: stop included."""
@@ -79,6 +85,16 @@ class Answer:
     @property
     def exact(self) -> bool:
         return self.tokens == self.turn.answer
+
+
+def share_exact(answers: Sequence[Answer]) -> float:
+    """0 where nothing was asked."""
+    return sum(answer.exact for answer in answers) / max(len(answers), 1)
+
+
+def share_stopped(answers: Sequence[Answer]) -> float:
+    """0 where nothing was asked."""
+    return sum(answer.stopped for answer in answers) / max(len(answers), 1)
 
 
 def answer_turns(

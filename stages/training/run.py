@@ -10,14 +10,13 @@ import torch
 from ..chat.split import SPLITS
 from ..chat.token_store import TokenMeta, TokenStore, read_meta
 from ..config.schema import Params
-from ..models.build import build_model
 from .anomaly import WINDOW, find_anomaly
 from .determinism import make_deterministic
 from .evaluation import mean_loss, store_batches
 from .parallel import ALONE, Team, seed_rank
 from .ranks import rank, world_size
 from .schedule import count_steps
-from .setup import TrainingBatches, build_trainer, hooked_collator
+from .setup import Parts, TrainingBatches, build_trainer, hooked_collator
 from .state import Training
 from .step import train_step
 
@@ -37,17 +36,18 @@ class Run(Training):
         return find_anomaly(loss, grad_norm, [line["loss"] for line in self.telemetry[-WINDOW:]])
 
 
-def start_run(params: Params, team: Team = ALONE) -> Run:
-    """Build everything under the run's seed, at step 0."""
+def start_run(params: Params, team: Team = ALONE, parts: Parts | None = None) -> Run:
+    """Build everything under the run's seed, at step 0; of `parts` where others are tried."""
+    parts = parts or Parts.of(params)
     device = team.device(make_deterministic(params.run))
     train_rows, validation = (TokenStore(split) for split in SPLITS)
     meta = read_meta()
-    collator = hooked_collator(params.data)
-    batches = TrainingBatches(train_rows, meta, collator, params.train, params.run.seed, device)
+    seed = params.run.seed
+    batches = TrainingBatches(train_rows, meta, parts.collator, params.train, seed, device)
     steps = count_steps(params.train, batches.plan)
-    model = build_model(params.model, meta.vocab_size, device)
-    trainer = build_trainer(params, model, steps, team.wrap)
-    seed_rank(params.run.seed)
+    model = parts.build_model(params.model, meta.vocab_size, device)
+    trainer = build_trainer(params, model, steps, team.wrap, parts)
+    seed_rank(seed)
     run = Run(
         trainer=trainer,
         batches=batches,

@@ -11,7 +11,7 @@ import pytest
 
 import stages.plugins
 from stages.config import UserError
-from stages.config.hooks import load_hook, load_target
+from stages.config.hooks import import_callable, load_hook, load_target
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +123,12 @@ def test_a_hook_without_a_target_is_refused(hook: dict[str, object]) -> None:
     assert str(caught.value) == (
         "params.yaml: 'data.collator' needs a '_target_' that names a callable"
     )
+
+
+def test_code_below_the_root_is_found_by_a_program_that_starts_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("def answer():\n    return 42\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert import_callable("only_here.answer", "script")() == 42

@@ -61,6 +61,7 @@ def small_project(directory: Path) -> Iterator[None]:
         with pinned_process():
             os.environ["HOLDSHORT_MODELS"] = str(directory / "models")
             write_store(TOKENS, "train", make_rows(12))
+            write_store(TOKENS, "validation", make_rows(4))
             yield
     finally:
         os.chdir(before)

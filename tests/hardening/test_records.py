@@ -32,11 +32,11 @@ CONTENTS: dict[str, bytes] = {
     "a pickle": b"cos\nsystem\n(S'touch pwned'\ntR.",
 }
 RECORDS = {
-    "gates/hash_data.json": ("manifest", "authorise", "verify"),
-    "gates/gradient_probe.json": ("manifest", "authorise"),
-    "training_manifest.json": ("authorise", "verify"),
-    "clearance.json": ("authorise", "verify"),
-    "models/final/provenance.json": ("verify", "verify_model"),
+    "gates/hash_data.json": ("attest", "manifest", "authorise", "verify"),
+    "gates/gradient_probe.json": ("attest", "manifest", "authorise"),
+    "training_manifest.json": ("attest", "authorise", "verify"),
+    "clearance.json": ("attest", "authorise", "verify"),
+    "models/final/provenance.json": ("attest", "verify", "verify_model"),
     "artifacts/tokens/meta.json": ("manifest",),
     "metrics/gradient_probe.json": ("manifest",),
     "metrics/hash_data.json": ("manifest",),
@@ -71,6 +71,8 @@ def put(path: Path, content: bytes) -> None:
 def run(command: str) -> Outcome:
     if command == "verify":
         return holdshort("verify")
+    if command == "attest":
+        return holdshort("attest")
     if command == "verify_model":
         return holdshort("verify", "models/final")
     if command == "authorise":
@@ -86,7 +88,7 @@ def assert_noticed(outcome: Outcome) -> None:
 
 
 def test_the_sound_records_are_accepted(whole: Project) -> None:
-    for command in ("verify", "verify_model", "manifest"):
+    for command in ("verify", "verify_model", "attest", "manifest"):
         assert run(command).code == 0
     assert not run("authorise").trace
 

@@ -11,7 +11,7 @@ from ..conftest import ROOT
 from ..project import SMALL, Project
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROGRAMS = ("make", "dvc", "holdshort", "git", "source")
+PROGRAMS = ("make", "dvc", "holdshort", "git", "source", "openssl")
 ELSEWHERE = {
     # what these do is the subject of tests of their own
     "make repro": "test_default.py",
@@ -36,6 +36,13 @@ ELSEWHERE = {
     "holdshort reproduce HEAD": "test_reproduce.py",
     "holdshort explain HEAD~1 HEAD": "test_explain.py",
     "holdshort selftest --quick": "test_outcomes.py",
+    "holdshort compare loss_spike": "test_compare.py",
+    "holdshort compare fp16_underflow": "test_compare.py",
+    "holdshort compare fp16_overflow": "test_compare.py",
+    "holdshort compare digits": "test_compare.py",
+    "holdshort compare seed_spread": "test_compare.py",
+    "holdshort verify --deep": "test_verify.py",
+    "holdshort lr-range": "test_lr_range.py",
 }
 
 

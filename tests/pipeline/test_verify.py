@@ -1,12 +1,19 @@
 """`holdshort verify` names every kind of drift with both values, and nothing where nothing is."""
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from stages.config import UserError
+from stages.models.record import RECORD, read_record
+from stages.provenance.hashing import sha256_file
+from stages.recompute import compare_numbers
 from stages.verify import run
 
 from ..project import Project
@@ -42,7 +49,7 @@ def test_a_model_is_verified_by_itself(cleared: Project, tmp_path: Path) -> None
     assert "model/extra.py" in done.stdout
 
 
-def edit_json(path: str, change: Callable[[dict[str, object]], None]) -> Change:
+def edit_json(path: str, change: Callable[[dict[str, Any]], None]) -> Change:
     def edit(project: Project) -> None:
         content = project.json(path)
         change(content)
@@ -93,7 +100,7 @@ CHANGES: dict[str, tuple[Change, tuple[str, ...], int]] = {
     "environment": (
         edit_json(
             "training_manifest.json",
-            lambda manifest: manifest["environment"].update(cpu_capability="AVX9"),  # type: ignore[attr-defined]
+            lambda manifest: manifest["environment"].update(cpu_capability="AVX9"),
         ),
         ("cpu_capability", "AVX9", "statistically equal"),
         1,
@@ -106,7 +113,7 @@ CHANGES: dict[str, tuple[Change, tuple[str, ...], int]] = {
     "machine": (
         edit_json(
             "training_manifest.json",
-            lambda manifest: manifest["recorded"].update(cpu_model="Z80"),  # type: ignore[attr-defined]
+            lambda manifest: manifest["recorded"].update(cpu_model="Z80"),
         ),
         ("cpu_model", "Z80", "the same bits are expected"),
         0,
@@ -138,6 +145,8 @@ def test_each_kind_of_drift_is_named_with_what_it_means(
         (lambda p: p.write("training_manifest.json", "[]"), "is no record of this project"),
         (lambda p: (p.path / "training_manifest.json").unlink(), "is missing"),
         (lambda p: p.write("models/final/provenance.json", "{}"), "cannot be read as the record"),
+        (lambda p: p.git("clean", "-fdxq", "models"), "models/final/provenance.json missing; `dvc"),
+        (lambda p: p.git("clean", "-fdxq", "gates"), "gates/overfit_gate.json and 1 more missing"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_refused_in_a_sentence(
@@ -154,3 +163,56 @@ def test_an_unknown_target_is_refused_in_a_sentence(cleared: Project) -> None:
     done = cleared.holdshort("verify", "nowhere")
     assert done.returncode == 2
     assert "nowhere is neither a directory with provenance.json nor a revision" in done.stdout
+
+
+def forge_weights(project: Project) -> None:
+    """Other weights, and a record of them that is sealed anew."""
+    model = project.path / "models/final"
+    weights, record = model / "model.safetensors", read_record(model)
+    tensors = load_file(weights)
+    weights.unlink()  # DVC may have linked it to its cache
+    save_file({name: 0.9 * tensor for name, tensor in tensors.items()}, weights)
+    digest = sha256_file(weights)
+    (model / RECORD).unlink()
+    replace(record, files={**record.files, weights.name: digest}).write(model)
+
+
+def forge_metrics(project: Project) -> None:
+    edit_json("metrics/full_train.json", lambda all: all["full_train"].update(exact_match=1.0))(
+        project
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("forge", "named"), [(forge_weights, "validation_loss"), (forge_metrics, "exact_match")]
+)
+def test_what_is_forged_with_its_record_is_seen_when_it_is_computed_again(
+    cleared: Project, forge: Change, named: str
+) -> None:
+    sound = cleared.holdshort("verify", "--deep")
+    assert sound.returncode == 0, sound.stdout
+    assert "models/final computes the numbers of metrics/full_train.json" in sound.stdout
+    forge(cleared)
+    assert cleared.holdshort("verify").returncode == 0
+    done = cleared.holdshort("verify", "--deep")
+    assert done.returncode == 1
+    assert f"{named}, computed again" in done.stdout
+
+
+def test_a_deep_look_takes_the_work_tree_only(cleared: Project) -> None:
+    done = cleared.holdshort("verify", "models/final", "--deep")
+    assert done.returncode == 2
+    assert "name no other target" in done.stdout
+
+
+def test_other_environments_may_move_the_last_digits_and_one_answer() -> None:
+    recorded = {"validation_loss": 1.0, "exact_match": 0.5, "stop_rate": 1.0, "answers": 10}
+    moved = {**recorded, "validation_loss": 1.0005, "exact_match": 0.6}
+    assert list(compare_numbers(recorded, moved, same_bits=False)) == []
+    named = [drift.name for drift in compare_numbers(recorded, moved, same_bits=True)]
+    assert named == ["validation_loss, computed again", "exact_match, computed again"]
+    worse = {**recorded, "validation_loss": 1.01, "exact_match": 0.3}
+    assert len(list(compare_numbers(recorded, worse, same_bits=False))) == 2
+    lost = {**recorded, "validation_loss": math.nan}
+    assert len(list(compare_numbers(recorded, lost, same_bits=False))) == 1

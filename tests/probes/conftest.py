@@ -20,4 +20,5 @@ def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenMet
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML().dump(params_tree(), file)
     with pinned_process():
+        write_store(TOKENS, "validation", make_rows(4))
         yield write_store(TOKENS, "train", make_rows(12))

@@ -79,7 +79,8 @@ def gate_3(params: Params) -> tuple[set[str], list[str]]:
     measured = gradient_probe.measure(
         probe, UNCHECKED, params.train, params.run.precision, pretrained=True
     )
-    causes = gradient_rules.causes_of(None, probe.first_step.targets.shift)
+    targets = probe.first_step.targets
+    causes = gradient_rules.causes_of(None, targets.shift, loss_is_silent=targets.loss_is_silent)
     return judged(gradient_rules.RULES, measured, causes)
 
 

@@ -109,6 +109,14 @@ def test_points_faint_lines_and_marks_are_drawn() -> None:
         assert word in words
 
 
+@pytest.mark.parametrize(("log_x", "log_y"), [(True, False), (False, True)])
+def test_ticks_of_logarithmic_axes_are_plain_numbers(log_x: bool, log_y: bool) -> None:
+    numbers = [1e-7, 1e-3, 10.0]
+    words = texts(draw(Chart("T", numbers, {"a": numbers}, log_x=log_x, log_y=log_y)))
+    assert "0.001" in [word.strip() for word in words]
+    assert not any("$" in word for word in words)
+
+
 def test_a_png_is_the_same_bytes_for_the_same_numbers() -> None:
     png = draw_png(CHART)
     assert png == draw_png(CHART)

@@ -6,6 +6,9 @@ step out of range warns; the median over the probed steps is judged. Those of ta
 elements and of updates come from healthy runs: a norm's gains all change in float32, 43 % of them
 in bfloat16; a first update is 0.05 to 0.6 of the weights in models from scratch at rates of 0.003
 to 0.01, and below 0.1 in pretrained ones at rates that do not undo what they know.
+Dropout above one half is UMLAUT's warning; gains and biases are not decayed in nanoGPT. Adam whose
+epsilon is as large as the gradients, or decay that takes a hundredth of the weights at each step,
+learns something else than what the loss asks for.
 """
 
 from ..judging import Rule
@@ -98,6 +101,52 @@ RULES = (
         "keep trained weights in float32 (model.dtype) and use run.precision bf16; or raise the "
         "rate: a step below 1/256 of a bfloat16 weight is lost",
         ("gates.gradient.min_changed_fraction",),
+    ),
+    Rule(
+        "affine_feed_forwards",
+        "feed-forward networks have an activation (superposition does not hold)",
+        "zero",
+        "put the activation back between the layers of the named module",
+        unit="modules",
+    ),
+    Rule(
+        "epsilon_share",
+        "the optimizer's epsilon is small beside the gradients (median over matrices)",
+        "at_most",
+        "lower train.optimizer.adam_epsilon (1e-8 is usual): above the gradients it takes the "
+        "place of their own scale, and steps shrink with them",
+        ("gates.gradient.max_epsilon_share",),
+    ),
+    Rule(
+        "decay_per_step",
+        "weight decay takes little of the weights at each step (train.weight_decay times the rate)",
+        "at_most",
+        "lower train.weight_decay: 0.01 to 0.1 is usual",
+        ("gates.gradient.max_decay_per_step",),
+    ),
+    Rule(
+        "decayed_vectors",
+        "gains and biases are not decayed",
+        "zero",
+        "give the optimizer a group without weight decay for parameters of one dimension",
+        unit="parameters",
+        severity="warn",
+    ),
+    Rule(
+        "dropout",
+        "dropout leaves more than it takes (largest probability)",
+        "at_most",
+        "lower the named probability: 0 to 0.1 is usual for language models",
+        ("gates.gradient.max_dropout",),
+        severity="warn",
+    ),
+    Rule(
+        "answers_cut_off",
+        "the answers that evaluation asks for fit train.max_new_tokens",
+        "zero",
+        "raise train.max_new_tokens: until then these answers count as wrong and as never stopped",
+        unit="answers",
+        severity="warn",
     ),
     Rule(
         "non_finite",
@@ -263,6 +312,7 @@ NOT_COVERED = (
     "a resume later in the training, or in another epoch",
     "wiring that computes something else without a leak, such as attention without its scale",
     "dropout by functional calls with a fixed `training`: only its absence in evaluation is seen",
+    "activations that are missing from gated networks, which without one still are no line",
 )
 
 NOT_IN_OPTIMIZER = "parameters are trainable, but the optimizer lacks them"
@@ -270,6 +320,12 @@ ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precis
 REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
 RATE_UNFIT = "the learning rate does not fit the size of the weights"
 CUT = "the graph is cut: no gradient reaches the named parameters"
+
+SILENT = (
+    {"targets_untrained", "without_gradient", "unchanged"},
+    "no gradient leaves the loss: supervised tokens are not trained on, because all are masked or "
+    "the loss is constant there (clamped, detached)",
+)
 
 CAUSES = (
     (
@@ -329,6 +385,9 @@ CAUSES = (
     ({"update_ratio"}, RATE_UNFIT),
     ({"pretrained_update_ratio"}, RATE_UNFIT),
     ({"ignores_input"}, "the model does not see its own input"),
+    ({"affine_feed_forwards"}, "the activation is missing: two layers do what one matrix could"),
+    ({"epsilon_share"}, "Adam's epsilon is larger than the gradients: steps are as good as none"),
+    ({"decay_per_step"}, "weight decay outweighs the loss: weights shrink faster than they learn"),
     ({"precision_not_applied"}, "run.precision is not applied: the step does not enter autocast"),
     ({"dead_fraction"}, "units are dead: they never fire on a whole batch"),
     ({"saturated_fraction"}, "units are saturated: they pass no gradient"),
@@ -361,16 +420,17 @@ SHIFT_CAUSES = {
 
 
 def causes_of(
-    resume_difference: str | None, shift: int | None = None
+    resume_difference: str | None, shift: int | None = None, *, loss_is_silent: bool = False
 ) -> list[tuple[set[str], str]]:
     """CAUSES, where those of `resume_differs` and `targets_wrong` say what differs.
 
     resume_difference: the part of the state that differs first; shift: how far ahead of its
-    position most wrong targets are.
+    position most wrong targets are; loss_is_silent: no gradient comes from the loss.
     """
     named = {frozenset({"resume_differs"}): RESUME_CAUSES.get(str(resume_difference))}
     if resume_difference is not None and resume_difference not in RESUME_CAUSES:
         named[frozenset({"resume_differs"})] = f"the {resume_difference} is not restored"
     if shift is not None:
         named[frozenset({"targets_wrong"})] = SHIFT_CAUSES.get(shift)
-    return [(ids, named.get(frozenset(ids)) or cause) for ids, cause in CAUSES]
+    first = [SILENT] if loss_is_silent else []
+    return [*first, *((ids, named.get(frozenset(ids)) or cause) for ids, cause in CAUSES)]

@@ -1,0 +1,1 @@
+"""What is recorded of a model, as in-toto, SLSA and CycloneDX say it, and the keys that sign it."""
