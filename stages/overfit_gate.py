@@ -22,7 +22,13 @@ from .models.build import is_pretrained
 from .models.hub import base_inputs
 from .probes.fingerprint import RunTrace, begins_alike, first_difference
 from .probes.initial_loss import InitialLoss
-from .probes.overfit import STEPS_OF_OTHER_SEED, OverfitRun, replay_in_fresh_processes, run_overfit
+from .probes.overfit import (
+    STEPS_OF_OTHER_SEED,
+    OverfitRun,
+    replay_in_fresh_processes,
+    run_overfit,
+    steps_to_learn,
+)
 from .provenance.environment import compute_environment
 from .provenance.hashing import sha256_tree
 from .provenance.records import read_metrics
@@ -144,11 +150,12 @@ def main(params: Params) -> None:
         )
     measured = measure(real, blanked, again, other, pretrained=is_pretrained(params.model))
     checks = judge_all(RULES, measured, binding.params, run.seed)
+    needed = steps_to_learn(params, real)
     verdict = make_verdict(
         binding,
         overall_status(checks, RULES),
         checks,
-        causes=rank_causes(checks, causes_of(real.initial.guesses_evenly)),
+        causes=rank_causes(checks, causes_of(real.initial.guesses_evenly, needed)),
         not_covered=NOT_COVERED,
         inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )

@@ -42,6 +42,8 @@ from .report.page import Section, Table, write_page
 from .report.terminal import console, progress
 from .training.setup import Parts
 
+NAMED = {True: "yes", False: "no", None: "-"}
+"""Whether the gate names the cause; None where there is none to name, or nobody asked."""
 STYLES = {"caught": "green", "warned": "yellow", "known": "yellow"}
 
 
@@ -132,8 +134,7 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> None:
         if one.status == "not_applicable":
             continue
         cells = [_cell(one, gate) for gate in GATES]
-        named = "-" if one.named is None else "yes" if one.named else "no"
-        table.add_row(one.fault.name, *cells, named, f"{one.seconds:.1f}")
+        table.add_row(one.fault.name, *cells, NAMED[one.named], f"{one.seconds:.1f}")
     console.print(table)
 
 
@@ -150,6 +151,35 @@ def summarise(outcomes: Sequence[Outcome]) -> str:
     asked = [one.named for one in outcomes if one.status in ("caught", "warned")]
     named = f"; the cause is named for {asked.count(True)} of {len(asked) - asked.count(None)}"
     return ", ".join(told) + named
+
+
+def describe_list(listed: Sequence[Listed]) -> list[Section]:
+    """The whole list by what sees each fault, and apart from it what nothing sees, and why."""
+    seen = [one for one in listed if one.gates]
+    unseen = [one for one in listed if not one.gates]
+    counts = Counter(one.status for one in listed)
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    by = [
+        (
+            str(one.number),
+            one.title,
+            one.status,
+            ", ".join(one.gates),
+            ", ".join(one.checks),
+            NAMED[one.named],
+            "; ".join(one.how),
+        )
+        for one in seen
+    ]
+    why = [(str(one.number), one.title, one.status, "; ".join(one.how)) for one in unseen]
+    columns = ("number", "fault", "", "gate", "check", "cause named", "how")
+    return [
+        Section(f"Of {len(listed)} known faults: seen", f"{told}.", table=Table(columns, by)),
+        Section(
+            "The others, and why nothing sees them here",
+            table=Table(("number", "fault", "", "why"), why),
+        ),
+    ]
 
 
 def write_report(
@@ -175,33 +205,42 @@ def write_report(
             {"name": one.name, "rows": one.applied, "caught": one.caught} for one in controls
         ],
         "list": [
-            {"number": one.number, "title": one.title, "status": one.status, "how": list(one.how)}
+            {
+                "number": one.number,
+                "title": one.title,
+                "status": one.status,
+                "gates": list(one.gates),
+                "checks": list(one.checks),
+                "cause_named": one.named,
+                "how": list(one.how),
+            }
             for one in listed
         ],
     }
     write_json(directory / "matrix.json", record)
     faults = [
         (
-            one.fault.name,
+            one.fault.name.replace("_", " "),
+            ", ".join(map(str, one.fault.numbers)),
             WORDS[one.status],
             *(", ".join(one.found.get(gate, ())) for gate in GATES),
+            NAMED[one.named],
             "; ".join(one.causes[:1]) or one.note,
         )
         for one in outcomes
     ]
-    numbers = [(one.number, one.title, one.status, "; ".join(one.how)) for one in listed]
     sections = [
+        *describe_list(listed),
         Section(
             "Planted faults",
             f"{summarise(outcomes)}. Checks that do not pass, and do in the healthy run.",
-            table=Table(("fault", "", *GATES, "first cause"), faults),
+            table=Table(("fault", "number", "", *GATES, "cause named", "first cause"), faults),
         ),
         Section(
             "Healthy variations",
             f"False alarms: {tell_rate(alarms, trials)}.",
             table=Table(("variation", ""), list(variations.items())),
         ),
-        Section("The whole list", table=Table(("number", "fault", "", "by"), numbers)),
     ]
     write_page("selftest", __doc__, sections=sections, directory=directory)
 

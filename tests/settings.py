@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,10 @@ SMALL: dict[str, Any] = {
 _COMMITTED = read_yaml(ROOT / "params.yaml")
 
 
-def params_tree(**values: Any) -> dict[str, Any]:
-    """The repository's params.yaml made small, with `values`; `__` in a name stands for a dot."""
+def committed_tree(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The repository's params.yaml with `values`; `__` in a name stands for a dot."""
     tree = copy.deepcopy(_COMMITTED)
-    for key, value in {**SMALL, **values}.items():
+    for key, value in values.items():
         *groups, leaf = key.split("__")
         group = tree
         for name in groups:
@@ -56,8 +57,18 @@ def params_tree(**values: Any) -> dict[str, Any]:
     return tree
 
 
+def params_tree(**values: Any) -> dict[str, Any]:
+    """The repository's params.yaml made small, with `values`."""
+    return committed_tree({**SMALL, **values})
+
+
 def make_params(**values: Any) -> Params:
     return parse_params(params_tree(**values))
+
+
+def committed_params(**values: Any) -> Params:
+    """The repository's own params, as large as they are, with `values`."""
+    return parse_params(committed_tree(values))
 
 
 def run_python(

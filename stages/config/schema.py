@@ -203,6 +203,7 @@ class GradientGate:
     exploding_norm: Positive
     min_update_ratio: Positive
     max_update_ratio: Positive
+    max_pretrained_update_ratio: Positive
     max_learning_rate_error: Positive
     max_clip_ratio: Positive
     max_clip_excess: Positive

@@ -84,12 +84,19 @@ def _status(
 
 @dataclass(frozen=True)
 class Listed:
-    """One number of the list, and who sees it or why nobody does."""
+    """One number of the list.
+
+    gates, checks: which see it; named: whether the cause is named too, None where nobody was asked;
+    how: what was planted, or why the fault is not seen.
+    """
 
     number: int
     title: str
     status: str
-    how: Sequence[str]
+    gates: Sequence[str] = ()
+    checks: Sequence[str] = ()
+    named: bool | None = None
+    how: Sequence[str] = ()
 
 
 def account(outcomes: Sequence[Outcome], controls: Sequence[Control]) -> list[Listed]:
@@ -101,33 +108,54 @@ def _account(number: int, outcomes: Iterable[Outcome], controls: Iterable[Contro
     planted = [one for one in outcomes if number in one.fault.numbers]
     tried = [one for one in controls if one.name in CONTROLS.get(number, ()) and one.applied]
     how = [_tell(one) for one in planted]
-    how += [
-        f"mask_report: control '{one.name}': {'missed' if one.missed else ', '.join(one.kinds)}"
-        for one in tried
-    ]
+    how += [f"control '{one.name}'{': missed' if one.missed else ''}" for one in tried]
     statuses: set[str] = {one.status for one in planted}
     statuses |= {"missed" if one.missed else "caught" for one in tried}
     for status in (*GOT_THROUGH, "caught", "warned"):
         if status in statuses:
-            return Listed(number, TITLES[number], WORDS[status], how)
+            return _seen(number, WORDS[status], planted, tried, how)
     if number in ELSEWHERE:
-        return Listed(number, TITLES[number], "caught elsewhere", [*how, ELSEWHERE[number]])
+        gate, _, check = ELSEWHERE[number].partition(": ")
+        return Listed(number, TITLES[number], "caught elsewhere", (gate,), (check,), None, how)
     if number in IMPOSSIBLE:
-        return Listed(number, TITLES[number], WORDS["not_applicable"], [*how, IMPOSSIBLE[number]])
+        how = [*how, IMPOSSIBLE[number]]
+        return Listed(number, TITLES[number], WORDS["not_applicable"], how=how)
     if number in NOT_COVERED:
-        return Listed(number, TITLES[number], "not covered", [*how, NOT_COVERED[number]])
+        return Listed(number, TITLES[number], "not covered", how=[*how, NOT_COVERED[number]])
     for status in ("known", "not_run", "not_applicable"):
         if status in statuses:
-            return Listed(number, TITLES[number], WORDS[status], how)
-    return Listed(number, TITLES[number], WORDS["not_applicable"], ["no row fits the control"])
+            return Listed(number, TITLES[number], WORDS[status], how=how)
+    how = ["no row fits the control"]
+    return Listed(number, TITLES[number], WORDS["not_applicable"], how=how)
+
+
+def _seen(
+    number: int,
+    status: str,
+    planted: Sequence[Outcome],
+    tried: Sequence[Control],
+    how: Sequence[str],
+) -> Listed:
+    """A number that was planted or tried, with all that sees it."""
+    saw = [one for one in planted if one.status in ("caught", "warned")]
+    gates: dict[str, None] = dict.fromkeys(one.fault.gate for one in saw)
+    checks = dict.fromkeys(
+        check for one in saw for check in one.found[one.fault.gate] if check in one.fault.checks
+    )
+    if tried:
+        gates["mask_report"] = None
+        checks |= dict.fromkeys(kind for one in tried for kind in one.kinds)
+    named = [one.named for one in saw if one.named is not None]
+    named += [not one.missed for one in tried]
+    asked = all(named) if named else None
+    return Listed(number, TITLES[number], status, list(gates), list(checks), asked, how)
 
 
 def _tell(outcome: Outcome) -> str:
-    fault = outcome.fault
+    name = outcome.fault.name.replace("_", " ")
     if outcome.status in ("caught", "warned"):
-        seen = [name for name in outcome.found[fault.gate] if name in fault.checks]
-        return f"{fault.gate}: {', '.join(seen)} (planted: {fault.name})"
-    return f"{fault.name}: {outcome.note}"
+        return f"planted: {name}"
+    return f"{name}: {outcome.note}"
 
 
 def record_of(outcome: Outcome) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..config.load import flatten
 from ..config.schema import Params
 from ..models.build import is_pretrained
 from ..probes.gradients import run_gradient_probe
-from ..probes.overfit import STEPS_OF_OTHER_SEED, run_overfit
+from ..probes.overfit import STEPS_OF_OTHER_SEED, run_overfit, steps_to_learn
 from ..probes.resume import ResumeCheck, Stretch
 from ..training.setup import Parts
 from ..verdict.judging import Measured, Rule, judge_all, rank_causes
@@ -62,10 +62,15 @@ class Run:
     seconds: float = field(default=0.0, compare=False)
 
 
-def run_gates(params: Params, parts: Parts, *, twice: bool = False) -> Run:
-    """Both gates over these parts. twice: with the reruns of gate 2."""
+def run_gates(
+    params: Params, parts: Parts, *, twice: bool = False, probed: int | None = PROBED_STEPS
+) -> Run:
+    """Both gates over these parts.
+
+    twice: with the reruns of gate 2; probed: at most how many steps gate 3 takes, None for its own.
+    """
     started = time.monotonic()
-    seen = observe_gates(params, parts, twice=twice)
+    seen = observe_overfit(params, parts, twice=twice), observe_gradients(params, parts, probed)
     found = {one.gate: judge_seen(one, params) for one in seen}
     return Run(found, time.monotonic() - started)
 
@@ -88,15 +93,23 @@ def observe_overfit(params: Params, parts: Parts, *, twice: bool = False) -> See
     measured = overfit_gate.measure(run, blanked, again, other, pretrained=pretrained)
     if not twice:
         measured = {name: one for name, one in measured.items() if name not in RERUNS}
-    return Seen("overfit_gate", measured, overfit_rules.causes_of(run.initial.guesses_evenly))
+    needed = steps_to_learn(params, run, parts)
+    causes = overfit_rules.causes_of(run.initial.guesses_evenly, needed)
+    return Seen("overfit_gate", measured, causes)
 
 
-def observe_gradients(params: Params, parts: Parts) -> Seen:
+def observe_gradients(params: Params, parts: Parts, probed: int | None = PROBED_STEPS) -> Seen:
     gradient = params.gates.gradient
-    few = replace(gradient, steps=min(gradient.steps, PROBED_STEPS))
+    few = replace(gradient, steps=min(gradient.steps, probed or gradient.steps))
     params = replace(params, gates=replace(params.gates, gradient=few))
     probe = run_gradient_probe(params, parts)
-    measured = gradient_probe.measure(probe, NOT_RESUMED, params.train, params.run.precision)
+    measured = gradient_probe.measure(
+        probe,
+        NOT_RESUMED,
+        params.train,
+        params.run.precision,
+        pretrained=is_pretrained(params.model),
+    )
     del measured[RESUME]
     targets = probe.first_step.targets
     causes = gradient_rules.causes_of(None, targets.shift, loss_is_silent=targets.loss_is_silent)

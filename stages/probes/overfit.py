@@ -5,7 +5,8 @@ If it cannot, something between data and optimizer is broken, and no amount of t
 at a fine-tuning rate this would be a test of the rate.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ from .stop_row import StopRow, examine_stop_row
 
 MIN_STEPS = 10
 """Steps of a run that learns sooner: enough to see bits drift and a frozen weight move."""
+PATIENCE = 4
+"""A model that has not learned its rows after so many times its steps does not learn them."""
 STEPS_OF_OTHER_SEED = 2
 """Steps of a run under another seed: the first that differs is enough."""
 
@@ -151,6 +154,21 @@ def run_overfit(
         adapters_off=sorted(adapters_off),
         stop_row=stop_row,
     )
+
+
+def steps_to_learn(params: Params, run: OverfitRun, parts: Parts | None = None) -> int | None:
+    """After how many steps the rows of a run are learned that was not done by its last.
+
+    Asked of a run whose loss has halved; None of any other, and where PATIENCE times
+    gates.overfit.max_steps are too few.
+    """
+    limits, losses = params.gates.overfit, run.losses
+    if not limits.max_loss <= min(losses) < losses[0] / 2 or not math.isfinite(losses[-1]):
+        return None
+    longer = replace(limits, max_steps=PATIENCE * limits.max_steps)
+    params = replace(params, gates=replace(params.gates, overfit=longer))
+    losses = run_overfit(params, params.run.seed, parts=parts).losses
+    return len(losses) - 1 if min(losses) < limits.max_loss else None
 
 
 def replay(run: tuple[int, int]) -> RunTrace:

@@ -21,6 +21,7 @@ from stages.provenance.hashing import sha256_file, sha256_files
 from ..conftest import ROOT
 from ..project import Project, make_project
 from .preparing import bench_preparing
+from .probing import bench_probes
 from .training import bench_base_model, bench_training
 
 PAIRS = 7
@@ -126,6 +127,7 @@ def main() -> None:
         bench_memory,
         bench_preparing,
         bench_training,
+        bench_probes,
         bench_base_model,
     ):
         with tempfile.TemporaryDirectory() as scratch:

@@ -77,8 +77,25 @@ def test_every_number_is_told_of_with_a_reason() -> None:
     outcomes = [outcome_of(fault, "not here", SOUND) for fault in FAULTS]
     listed = account(outcomes, [Control("labels inverted", 3, 3, ("prompt_supervised",), ())])
     assert [one.number for one in listed] == list(TITLES)
-    assert all(one.how for one in listed)
+    assert all(one.gates or one.how for one in listed)
     assert (listed[18].status, listed[24].status) == ("caught", "does not apply")
+
+
+def test_gate_check_and_cause_are_told_of_a_number_that_is_caught() -> None:
+    seen = run(["targets_wrong", "median_norm"], causes=["labels are shifted twice: ..."])
+    one = account([outcome("shifted_twice", seen)], [])[24]
+    assert (one.number, one.status) == (25, "caught")
+    assert (one.gates, one.checks, one.named) == (["gradient_probe"], ["targets_wrong"], True)
+    assert one.how == ["planted: shifted twice"]
+
+
+def test_gate_and_check_are_told_of_a_number_that_another_stage_sees() -> None:
+    one = account([], [])[4]
+    assert (one.status, one.gates, one.checks) == (
+        "caught elsewhere",
+        ("hash_data",),
+        ("duplicate_fraction",),
+    )
 
 
 def test_a_control_that_was_missed_is_told() -> None:

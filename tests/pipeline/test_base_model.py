@@ -20,7 +20,7 @@ TINY = (
     # a model of two small blocks is no pretrained one: what it lacks in skill is allowed here
     "gates.overfit.max_loss=2.0",
     "gates.overfit.max_blanked_ratio=1.0",
-    "gates.gradient.max_update_ratio=1.0",
+    "gates.gradient.max_pretrained_update_ratio=1.0",
     "gates.gradient.min_norm=0.001",
     "gates.gradient.max_norm=20.0",
     "gates.gradient.max_clip_excess=20.0",

@@ -12,7 +12,7 @@ from torch.amp import GradScaler
 
 from stages.chat.collator import Batch, collate
 from stages.chat.token_store import TokenMeta, TokenStore
-from stages.config import parse_params, read_yaml
+from stages.config import Params, parse_params, read_yaml
 from stages.gradient_probe import measure, worst_clip_ratio
 from stages.models.build import build_model
 from stages.probes.gradients import _outside_optimizer, run_gradient_probe
@@ -23,6 +23,7 @@ from stages.training.determinism import make_deterministic
 from stages.training.schedule import schedule_factor
 from stages.training.setup import TrainingBatches, build_trainer
 from stages.training.step import StepResult, train_step
+from stages.verdict.judging import Measured
 
 from ..parts import VOCABULARY, Bigram
 from ..settings import ROOT, make_params, params_tree
@@ -126,17 +127,22 @@ def unscaled(model: nn.Module, batches: Sequence[Batch], **rest: Any) -> StepRes
     return train_step(model, batches, **{**rest, "scaler": disabled})
 
 
+def measured(params: Params) -> dict[str, Measured]:
+    probe = run_gradient_probe(params)
+    return measure(probe, UNCHECKED, params.train, params.run.precision, pretrained=False)
+
+
 @pytest.mark.usefixtures("tokens")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_every_precision_passes_and_a_loss_that_is_not_scaled_is_named_in_float16(
     monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     params = make_params(run__precision=precision)
-    healthy = measure(run_gradient_probe(params), UNCHECKED, params.train, params.run.precision)
+    healthy = measured(params)
     assert [healthy[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
     assert healthy["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)
     monkeypatch.setattr(setup, "hooked_step", lambda train: unscaled)
-    found = measure(run_gradient_probe(params), UNCHECKED, params.train, params.run.precision)
+    found = measured(params)
     assert found["loss_unscaled"].value == (4 if precision == "fp16" else 0)
 
 
@@ -149,7 +155,7 @@ def test_a_step_that_overflows_is_no_fault_of_the_training(
     monkeypatch.setattr(setup, "make_scaler", lambda run: scaler(backoff_factor=2.0**-120))
     probe = run_gradient_probe(params)
     assert [record.skipped for record in probe.records] == [True, False, False, False]
-    found = measure(probe, UNCHECKED, params.train, params.run.precision)
+    found = measure(probe, UNCHECKED, params.train, "fp16", pretrained=False)
     assert [found[name].value for name in INVARIANTS] == [0] * len(INVARIANTS)
     assert found["learning_rate_error"].value == pytest.approx(0.0, abs=1e-6)
 
@@ -177,3 +183,29 @@ def test_a_gradient_that_is_clipped_too_little_or_too_much_is_measured(
 
 def test_a_norm_that_is_no_number_is_none() -> None:
     assert math.isnan(worst_clip_ratio([StepRecord()], 1.0))
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_rate_that_is_far_too_high_shows_in_the_first_updates_however_many_are_probed() -> None:
+    few, many = (
+        measured(make_params(train__learning_rate=1.0, gates__gradient__steps=steps))[
+            "update_ratio"
+        ].value
+        for steps in (6, 20)
+    )
+    assert isinstance(few, float)
+    assert isinstance(many, float)
+    assert few == many > 1.0
+
+
+@pytest.mark.usefixtures("tokens")
+def test_updates_of_a_pretrained_model_are_held_against_a_limit_of_their_own() -> None:
+    params = make_params()
+    probe = run_gradient_probe(params)
+    scratch, tuned = (
+        measure(probe, UNCHECKED, params.train, "fp32", pretrained=pretrained)
+        for pretrained in (False, True)
+    )
+    assert scratch["pretrained_update_ratio"].value == 0.0
+    assert tuned["pretrained_update_ratio"] == tuned["update_ratio"] == scratch["update_ratio"]
+    assert tuned["update_ratio"].value

@@ -21,14 +21,15 @@ from stages.probes.overfit import (
     choose_rows,
     replay_in_fresh_processes,
     run_overfit,
+    steps_to_learn,
 )
 from stages.probes.stop_row import StopRow
 from stages.training.determinism import seed_everything
 from stages.training.loss import causal_lm_loss
 from stages.training.setup import Parts, collate_together
 from stages.training.step import train_step
-from stages.verdict.judging import judge_all
-from stages.verdict.rules.overfit_gate import RULES
+from stages.verdict.judging import Check, judge_all, rank_causes
+from stages.verdict.rules.overfit_gate import RULES, causes_of
 
 from ..parts import PAD, VOCABULARY, make_batch, make_rows
 from ..settings import make_params
@@ -175,8 +176,8 @@ def make_run(losses: list[float]) -> OverfitRun:
     return OverfitRun(initial, losses, trace, rows, 0, [], adapters_off=[], stop_row=StopRow(0, []))
 
 
-def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:
-    """Status of each check of the gate, of a run with these losses."""
+def checked(losses: list[float], blanked: list[float]) -> list[Check]:
+    """The checks of the gate, of a run with these losses."""
     run = make_run(losses)
     measured = measure(
         run,
@@ -186,7 +187,11 @@ def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:
         pretrained=False,
     )
     limits = {key: value for rule in RULES for key, value in zip(rule.limits, [0.05], strict=False)}
-    return {check.id: check.status for check in judge_all(RULES, measured, limits, 42)}
+    return judge_all(RULES, measured, limits, 42)
+
+
+def judged(losses: list[float], blanked: list[float]) -> dict[str, str]:
+    return {check.id: check.status for check in checked(losses, blanked)}
 
 
 def test_a_run_that_learned_its_rows_passes() -> None:
@@ -199,3 +204,40 @@ def test_a_run_that_ends_in_nan_has_not_learned_its_rows() -> None:
 
 def test_blanked_inputs_that_are_learned_to_zero_fail_and_do_not_crash() -> None:
     assert judged([3.0, 0.1, 0.01], [3.0, 1.0, 0.0])["blanked_ratio"] == "fail"
+
+
+LEARNS = {"model__d_model": 32, "gates__overfit__learning_rate": 0.02}
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_model_that_learns_slowly_is_told_how_many_steps_it_takes() -> None:
+    params = make_params(**LEARNS, gates__overfit__max_steps=9)
+    run = run_overfit(params, 42)
+    needed = steps_to_learn(params, run)
+    assert needed is not None
+    assert 9 < needed <= 36
+    causes = causes_of(guesses_evenly=True, steps_to_learn=needed)
+    (cause,) = rank_causes(checked(run.losses, [3.0] * 10), causes)
+    assert cause.startswith(f"the model learns the rows, but takes {needed} steps")
+    enough = make_params(**LEARNS, gates__overfit__max_steps=needed)
+    assert min(run_overfit(enough, 42).losses) < 0.05
+
+
+@pytest.mark.usefixtures("tokens")
+@pytest.mark.parametrize(
+    "losses",
+    [[3.0, 2.0], [3.0, 0.01], [3.0, 0.4, math.nan]],
+    ids=["not_halved", "learned", "broken"],
+)
+def test_of_another_run_no_more_steps_are_taken(
+    losses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("stages.probes.overfit.run_overfit")
+    assert steps_to_learn(make_params(), make_run(losses)) is None
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_model_that_never_learns_is_not_called_slow() -> None:
+    params = make_params(gates__overfit__max_steps=3)
+    run = make_run([3.0, 1.0, 0.9])
+    assert steps_to_learn(params, run) is None

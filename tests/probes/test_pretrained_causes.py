@@ -76,7 +76,9 @@ def gate_2(params: Params) -> tuple[set[str], list[str]]:
 def gate_3(params: Params) -> tuple[set[str], list[str]]:
     """(ids of failed checks, causes) of the gradient probe."""
     probe = run_gradient_probe(params)
-    measured = gradient_probe.measure(probe, UNCHECKED, params.train, params.run.precision)
+    measured = gradient_probe.measure(
+        probe, UNCHECKED, params.train, params.run.precision, pretrained=True
+    )
     targets = probe.first_step.targets
     causes = gradient_rules.causes_of(None, targets.shift, loss_is_silent=targets.loss_is_silent)
     return judged(gradient_rules.RULES, measured, causes)

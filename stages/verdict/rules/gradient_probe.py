@@ -2,8 +2,10 @@
 
 Limits are the protocol's: a global L2 norm before clipping in [0.1, 5.0], below 1e-5 vanishing,
 above 10 or NaN exploding; an update-to-weight ratio about 1e-3 a matrix at the peak rate. A single
-step out of range warns; the median over the probed steps is judged. Those of targets and of changed
-elements come from healthy runs: a norm's gains all change in float32, 43 % of them in bfloat16.
+step out of range warns; the median over the probed steps is judged. Those of targets, of changed
+elements and of updates come from healthy runs: a norm's gains all change in float32, 43 % of them
+in bfloat16; a first update is 0.05 to 0.6 of the weights in models from scratch at rates of 0.003
+to 0.01, and below 0.1 in pretrained ones at rates that do not undo what they know.
 Dropout above one half is UMLAUT's warning; gains and biases are not decayed in nanoGPT. Adam whose
 epsilon is as large as the gradients, or decay that takes a hundredth of the weights at each step,
 learns something else than what the loss asks for.
@@ -229,7 +231,8 @@ RULES = (
         "median_norm",
         "the gradient norm before clipping is healthy (median over the steps)",
         "between",
-        "too small: look for a scaled loss or a cut graph; too large: for a summed loss, a hot "
+        "too small: look for a scaled loss or a cut graph (adapters on a base that fits the data "
+        "have small ones: lower gates.gradient.min_norm); too large: for a summed loss, a hot "
         "initialisation, outliers in the data",
         ("gates.gradient.min_norm", "gates.gradient.max_norm"),
     ),
@@ -266,10 +269,18 @@ RULES = (
     ),
     Rule(
         "update_ratio",
-        "updates at the peak rate are about a thousandth of the weights (median over matrices)",
+        "first updates at the peak rate are smaller than the weights (median over matrices)",
         "between",
-        "scale train.learning_rate by what is missing to 1e-3",
+        "scale train.learning_rate by what is missing to 1e-3, from scratch to 0.1",
         ("gates.gradient.min_update_ratio", "gates.gradient.max_update_ratio"),
+    ),
+    Rule(
+        "pretrained_update_ratio",
+        "first updates of a pretrained model are about a thousandth of the weights",
+        "at_most",
+        "scale train.learning_rate by what is missing to 1e-3: larger updates undo what the model "
+        "has learned",
+        ("gates.gradient.max_pretrained_update_ratio",),
     ),
     Rule(
         "dead_fraction",
@@ -307,6 +318,7 @@ NOT_COVERED = (
 NOT_IN_OPTIMIZER = "parameters are trainable, but the optimizer lacks them"
 ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precision"
 REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
+RATE_UNFIT = "the learning rate does not fit the size of the weights"
 CUT = "the graph is cut: no gradient reaches the named parameters"
 
 SILENT = (
@@ -369,7 +381,9 @@ CAUSES = (
         {"median_norm"},
         "the gradient has the wrong scale: a scaled or summed loss, or an unhealthy initialisation",
     ),
-    ({"update_ratio"}, "the learning rate does not fit the size of the weights"),
+    ({"update_ratio", "pretrained_update_ratio"}, RATE_UNFIT),
+    ({"update_ratio"}, RATE_UNFIT),
+    ({"pretrained_update_ratio"}, RATE_UNFIT),
     ({"ignores_input"}, "the model does not see its own input"),
     ({"affine_feed_forwards"}, "the activation is missing: two layers do what one matrix could"),
     ({"epsilon_share"}, "Adam's epsilon is larger than the gradients: steps are as good as none"),

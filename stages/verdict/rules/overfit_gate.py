@@ -34,7 +34,8 @@ RULES = (
         "overfit_loss",
         "a handful of rows is learned by heart",
         "below",
-        "follow the causes; if all else passes, try gates.overfit.learning_rate in 1e-3 to 5e-2",
+        "follow the causes; if all else passes, try gates.overfit.learning_rate in 1e-3 to 5e-2, "
+        "or raise gates.overfit.max_steps where the causes say that more steps do",
         ("gates.overfit.max_loss",),
         "nats",
     ),
@@ -103,6 +104,10 @@ NOT_PRETRAINED = {
     "is one that it does not know",
 }
 """By whether the model guesses evenly."""
+LEARNS_SLOWLY = (
+    "the model learns the rows, but takes {} steps, more than gates.overfit.max_steps; a small "
+    "model from scratch may need them"
+)
 
 CAUSES = (
     ({"rerun_differs"}, "something is not seeded or has no deterministic kernel"),
@@ -137,7 +142,15 @@ CAUSES = (
 )
 
 
-def causes_of(guesses_evenly: bool) -> list[tuple[set[str], str]]:
-    """CAUSES, where that of `pretrained_loss_share` says what the model does instead."""
-    named = NOT_PRETRAINED[guesses_evenly]
-    return [(ids, named if ids == {"pretrained_loss_share"} else cause) for ids, cause in CAUSES]
+def causes_of(
+    guesses_evenly: bool, steps_to_learn: int | None = None
+) -> list[tuple[set[str], str]]:
+    """CAUSES, where that of `pretrained_loss_share` says what the model does instead.
+
+    steps_to_learn: after how many steps the rows are learned, where more are taken than the gate
+    allows.
+    """
+    named = {frozenset({"pretrained_loss_share"}): NOT_PRETRAINED[guesses_evenly]}
+    if steps_to_learn is not None:
+        named[frozenset({"overfit_loss"})] = LEARNS_SLOWLY.format(steps_to_learn)
+    return [(ids, named.get(frozenset(ids), cause)) for ids, cause in CAUSES]
