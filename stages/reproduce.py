@@ -3,24 +3,40 @@
 Checks the revision out beside the work tree, brings its data (and nothing that was computed),
 compares the environment with the recorded one, runs gates and training again, and compares every
 output with what dvc.lock and the committed files of the revision record. Writes nothing but what
-DVC keeps below .dvc/tmp; the copy is removed unless it is to be kept. Exit code: 0 the same bits,
-1 not, 2 it could not be told.
+DVC keeps below .dvc/tmp; the copy is removed unless it is to be kept. With --venv all of it runs in
+an environment that holds what the revision's requirements.lock pins, kept below the user's cache.
+Exit code: 0 the same bits, 1 not, 2 it could not be told.
 
-    holdshort reproduce REV [--steps K] [--keep]
+    holdshort reproduce REV [--steps K] [--keep] [--venv]
 """
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from .config import UserError
-from .provenance.drift import Drift, compare_environment, promise
-from .provenance.environment import compute_environment
+from .provenance.drift import Drift, compare, compare_environment, promise
+from .provenance.environment import Environment, compute_environment, package_versions
 from .report.terminal import console
-from .revisions.comparison import TRAINING, Comparison, compare_records, compare_stages
+from .revisions.comparison import (
+    TRAINING,
+    Comparison,
+    compare_records,
+    compare_stages,
+    requirements,
+)
+from .revisions.environments import environment_in, installed
 from .revisions.printing import print_comparison, print_drifts
 from .revisions.record import LOCK, Record, in_order, outputs
-from .revisions.scratch import bring_inputs, cloned, forget_results, run_here, run_stages
+from .revisions.scratch import (
+    HERE,
+    bring_inputs,
+    cloned,
+    forget_results,
+    run_here,
+    run_stages,
+)
 from .revisions.training import TELEMETRY, first_step
 
 NAMES = ("recorded", "computed")
@@ -61,24 +77,59 @@ def refuse_short(record: Record) -> str:
     return telemetry.decode()
 
 
-def print_environment(record: Record) -> None:
-    """What computes here otherwise than there, and what that means for the bits."""
+def print_environment(
+    record: Record, ask: Callable[[str, str, int], Environment | None] = compute_environment
+) -> None:
+    """What computes here otherwise than there, and what that means for the bits.
+
+    ask: the binding environment of a device, a precision and a number of threads.
+    """
     there = record.part("environment")
     if not {"device", "precision", "cpu_threads"} <= there.keys():
         console.print("environment: none is recorded that can be read, so it is not compared")
         return
-    facts = there["device"], there["precision"], there["cpu_threads"]
-    drifts = list(compare_environment(there, compute_environment(*facts)))
+    here = ask(there["device"], there["precision"], there["cpu_threads"])
+    if here is None:
+        console.print("environment: not known before it computes; its record is compared then")
+        return
+    drifts = list(compare_environment(there, here))
     console.print(f"environment: {'differs' if drifts else 'as recorded'}; {promise(drifts)}")
     print_drifts(drifts, "recorded", "here")
 
 
-def first_steps(project: Path, telemetry: str, steps: int) -> Drift | None:
+def print_other_versions(record: Record) -> None:
+    """Packages that are installed here in another version than the revision pins."""
+    pins = requirements(record)
+    found = package_versions(tuple(pins))
+    here = {name: version for name, version in found.items() if version is not None}
+    drifts = list(compare("requirement", {name: pins[name] for name in here}, here, "nothing"))
+    if drifts:
+        console.print(
+            f"other packages are installed than {record.name} pins; --venv installs those that it "
+            "pins, in an environment of their own:"
+        )
+        print_drifts(drifts, "pinned", "here")
+
+
+@contextmanager
+def prepared(record: Record, project: Path, venv: bool) -> Iterator[Path]:
+    """Python of the environment in which the revision is to run, which is compared first."""
+    if venv:
+        with installed(record, project) as python:
+            print_environment(record, partial(environment_in, python, project))
+            yield python
+    else:
+        print_environment(record)
+        print_other_versions(record)
+        yield HERE
+
+
+def first_steps(project: Path, python: Path, telemetry: str, steps: int) -> Drift | None:
     """Take the first steps of a training that was cleared; where they part from the record.
 
     Raises UserError when they could not be taken.
     """
-    code, _ = run_here(project, sys.executable, "-m", "stages.first_steps", str(steps))
+    code, _ = run_here(project, python, "-m", "stages.first_steps", str(steps))
     if code:
         raise UserError(f"the first steps could not be taken (exit code {code}); see above")
     return first_step(telemetry, (project / NEW_TELEMETRY).read_text(encoding="utf-8"), steps)
@@ -128,19 +179,18 @@ def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None
     return False
 
 
-def run(revision: str, steps: int | None, keep: bool) -> int:
+def run(revision: str, steps: int | None, keep: bool, venv: bool = False) -> int:
     """Exit code: 0 the same bits, 1 not."""
     record = recorded_run(revision)
     telemetry = None if steps is None else refuse_short(record)
     stages = [name for name in in_order(record.lock) if steps is None or name != TRAINING]
-    print_environment(record)
-    with cloned(record, keep) as project:
+    with cloned(record, keep) as project, prepared(record, project, venv) as python:
         bring_inputs(record, project)
         forget_results(record, project)
-        refused = run_stages(project, stages)
+        refused = run_stages(project, stages, python)
         step = None
         if steps is not None and telemetry is not None and refused is None:
-            step = first_steps(project, telemetry, steps)
+            step = first_steps(project, python, telemetry, steps)
         now = Record.of_directory(project, "what was computed", record.commit)
         if refused is not None:
             console.print(f"{refused} refuses this run; what it printed says why")

@@ -69,15 +69,27 @@ def run_controls(params: Params) -> list[Control]:
     return prove_audit(params, ChatTokenizer(params.model.tokenizer, today))
 
 
-def choose(params: Params, quick: bool) -> list[Fault]:
-    """The faults to plant: all, or the first of each kind that applies and must be seen."""
+def choose(params: Params, quick: bool) -> list[list[Fault]]:
+    """The faults to plant, of each list the first that can be: all, or one of each kind.
+
+    Whether a model has what a fault breaks is known when the fault is planted, not before.
+    """
     if not quick:
-        return list(FAULTS)
-    chosen: dict[Kind, Fault] = {}
+        return [[fault] for fault in FAULTS]
+    of_kind: dict[Kind, list[Fault]] = {}
     for fault in FAULTS:
-        if fault.kind not in chosen and not fault.missed and fault.applies(params) is None:
-            chosen[fault.kind] = fault
-    return list(chosen.values())
+        if not fault.missed and fault.applies(params) is None:
+            of_kind.setdefault(fault.kind, []).append(fault)
+    return list(of_kind.values())
+
+
+def plant_first(faults: Sequence[Fault], params: Params, healthy: Run) -> Outcome:
+    """What became of the first of `faults` that can be planted, or of the last."""
+    for fault in faults:
+        outcome = try_fault(fault, params, healthy)
+        if outcome.status != "not_applicable":
+            break
+    return outcome
 
 
 def try_fault(fault: Fault, params: Params, healthy: Run) -> Outcome:
@@ -209,8 +221,8 @@ def run(params: Params, quick: bool, directory: Path) -> int:
     variations = vary(params, healthy)
     outcomes = []
     with progress() as bar:
-        for fault in bar.track(faults, description="planted faults"):
-            outcomes.append(try_fault(fault, params, healthy))
+        for first in bar.track(faults, description="planted faults"):
+            outcomes.append(plant_first(first, params, healthy))
     listed = account(outcomes, controls)
     print_outcomes(outcomes)
     for gate in GATES:

@@ -9,12 +9,12 @@ expected, 1 they are not, 2 it could not be told.
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .config import UserError, load_params
+from .config import UserError, load_params, read_yaml
 from .config.errors import reading
 from .config.load import PARAMS_FILE, declared_keys, declared_values
 from .models.record import RECORD, ModelRecord, read_record
@@ -38,8 +38,12 @@ from .provenance.records import is_sealed, read_json
 from .report.terminal import console
 from .revisions.printing import line
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
+from .verdict.record import verdict_path
 
+LOCK = Path("dvc.lock")
 MODEL = Path("models/final")
+SHOWN = 3
+"""Files that are missing and named; the others are counted."""
 NO_MANIFEST = "run `dvc repro`, or `git checkout` the commit that has it"
 
 
@@ -49,6 +53,24 @@ class Verified:
 
     subject: str
     drifts: list[Drift]
+
+
+def refuse_missing(files: Iterable[str | Path]) -> None:
+    """Raises UserError, which says how they come back, when outputs of the run are not here."""
+    gone = [str(file) for file in files if not Path(file).exists()]
+    if gone:
+        more = f" and {len(gone) - SHOWN} more" if gone[SHOWN:] else ""
+        raise UserError(
+            f"not all outputs of this run are here: {', '.join(gone[:SHOWN])}{more} missing; "
+            "`dvc pull` brings them from a remote (what it lacks, after `dvc push` where the run "
+            "was made), `dvc checkout` what DVC's cache has, and `dvc repro` computes them again"
+        )
+
+
+def is_trained() -> bool:
+    """Does dvc.lock record a model?"""
+    stages = read_yaml(LOCK).get("stages") if LOCK.is_file() else None
+    return isinstance(stages, dict) and "full_train" in stages
 
 
 def hashes_here(files: Mapping[str, Path]) -> dict[str, str]:
@@ -89,6 +111,7 @@ def find_drifts(manifest: Mapping[str, Any], *, machine: bool = True) -> list[Dr
 
 
 def _find_drifts(manifest: Mapping[str, Any], machine: bool) -> Iterator[Drift]:
+    refuse_missing([*map(verdict_path, manifest["gates"]), *manifest["tokens"]["files"]])
     if not is_sealed(manifest):
         yield Drift("manifest", "its text", "as written", "changed since", "nothing")
     params = load_params("manifest").run
@@ -186,6 +209,8 @@ def verify(target: str | None) -> Verified:
         return Verified(f"{MANIFEST} of {target}", find_drifts(manifest_of(target)))
     manifest = read_json(MANIFEST, NO_MANIFEST)
     drifts = find_drifts(manifest)
+    if is_trained():
+        refuse_missing([MODEL / RECORD])
     if (MODEL / RECORD).is_file():
         drifts += compare_trained(MODEL, read_record(MODEL), manifest)
     return Verified(str(MANIFEST), drifts)

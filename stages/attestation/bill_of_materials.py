@@ -79,9 +79,9 @@ def library_components(facts: Facts) -> list[dict[str, Any]]:
     installed = {canonicalize_name(name): version for name, version in packages(facts).items()}
     wanted = {canonicalize_name(one.name): pinned_version(one) for one in facts.requirements}
     return [
-        library(
-            name, installed.get(name, wanted.get(name)), "installed" if name in installed else ""
-        )
+        library(name, installed[name], "installed")
+        if name in installed
+        else library(name, wanted[name], "requirements.lock")
         for name in sorted({*installed, *wanted})
     ]
 
@@ -93,10 +93,11 @@ def pinned_version(requirement: Requirement) -> str | None:
 
 
 def library(name: str, version: str | None, recorded: str) -> dict[str, Any]:
+    """recorded: by what."""
     found: dict[str, Any] = {"type": "library", "bom-ref": f"pkg:pypi/{name}", "name": name}
     if version is not None:
         found |= {"version": version, "purl": package_url(name, version)}
-    return found | {"properties": properties(recorded=recorded or "requirements.lock")}
+    return found | {"properties": properties(recorded=recorded)}
 
 
 def model_card(facts: Facts) -> dict[str, Any]:
@@ -106,10 +107,12 @@ def model_card(facts: Facts) -> dict[str, Any]:
         if name in facts.metrics
     ]
     params = {f"params:{key}": value for key, value in facts.manifest["params"].items()}
+    # of a base model only its name is recorded, which is no architecture
+    architecture = {} if facts.base_model else {"modelArchitecture": facts.name}
     return {
         "modelParameters": {
             "approach": {"type": "supervised"},
-            "modelArchitecture": facts.name,
+            **architecture,
             "datasets": [{"ref": name} for name in facts.manifest["data"]["files"]],
         },
         "quantitativeAnalysis": {"performanceMetrics": measured},
@@ -129,7 +132,7 @@ def bill_of_materials(facts: Facts, attestations: Digests) -> dict[str, Any]:
     model = {
         "type": "machine-learning-model",
         "bom-ref": reference,
-        "name": facts.name,
+        "name": facts.name.partition("@")[0],
         "version": facts.digest,
         "externalReferences": [
             {"type": "attestation", "url": name, "hashes": hashes(sha256)}

@@ -30,6 +30,8 @@ from ..verdict.clearance import MANIFEST
 from ..verdict.record import GATES, verdict_path
 
 LOCK = "dvc.lock"
+SHOWN_DIGITS = 12
+"""Of a commit that is named by all its digits."""
 BLOCKS = {"code", "data", "environment", "gates", "params", "recorded", "tokenizer", "tokens"}
 """Of a manifest: what is compared."""
 IN_VERDICTS = {
@@ -114,11 +116,12 @@ class Record:
         """What a revision of this project records. Raises UserError when that is nothing."""
         refuse_elsewhere()
         commit = commit_of(revision)
-        record = cls(revision, DVCFileSystem(".", rev=commit), commit)
+        name = commit[:SHOWN_DIGITS] if commit == revision else revision
+        record = cls(name, DVCFileSystem(".", rev=commit), commit)
         if not record.lock:
             state = "the one here is not committed" if Path(LOCK).is_file() else "none was made yet"
             raise UserError(
-                f"nothing is recorded at {revision}: it has no {LOCK} ({state}); commit what "
+                f"nothing is recorded at {name}: it has no {LOCK} ({state}); commit what "
                 "`dvc repro` writes"
             )
         return record

@@ -20,8 +20,12 @@ from typing import NoReturn
 from ..config.errors import UserError
 from .record import LOCK, Record, outputs, overlap
 
+PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""They would bring packages of this environment into another."""
 REPOSITORY_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 """A hook of git has them set: they would turn what is meant for the clone to the project."""
+HERE = Path(sys.executable)
+"""Python of the environment in which this process runs."""
 FAILED_STAGE = re.compile(r"failed to reproduce '([^']+)'.*exited with (-?\d+)")
 
 
@@ -46,18 +50,18 @@ def cloned(record: Record, keep: bool) -> Iterator[Path]:
 
 def _git(*arguments: str) -> None:
     done = subprocess.run(
-        ["git", *arguments], env=_environment(), capture_output=True, text=True, check=False
+        ["git", *arguments], env=environment_for(HERE), capture_output=True, text=True, check=False
     )
     if done.returncode:
         reason = " ".join(done.stderr.split())
         raise UserError(f"git {arguments[0]} failed, so nothing was run again: {reason}")
 
 
-def _environment() -> dict[str, str]:
-    """This process's own, in which `python` is the one that runs now."""
-    kept = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
-    programs = str(Path(sys.executable).parent)
-    return kept | {"PATH": f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}"}
+def environment_for(python: Path) -> dict[str, str]:
+    """This process's own variables, but `python` and `dvc` are those beside `python`."""
+    left = REPOSITORY_VARIABLES if python == HERE else (*REPOSITORY_VARIABLES, *PYTHON_VARIABLES)
+    kept = {name: value for name, value in os.environ.items() if name not in left}
+    return kept | {"PATH": f"{python.parent}{os.pathsep}{kept.get('PATH', os.defpath)}"}
 
 
 def forget_results(record: Record, project: Path) -> None:
@@ -87,13 +91,13 @@ def bring_inputs(record: Record, project: Path) -> None:
             )
 
 
-def run_stages(project: Path, stages: Sequence[str]) -> str | None:
+def run_stages(project: Path, stages: Sequence[str], python: Path) -> str | None:
     """Compute stages and what they need, all of it anew; the name of a stage that refused, or None.
 
     Raises UserError when a stage could not do its work.
     """
     options = ("--force", "--no-run-cache", "--no-commit")
-    code, printed = run_here(project, sys.executable, "-m", "dvc", "repro", *options, *stages)
+    code, printed = run_here(project, python, "-m", "dvc", "repro", *options, *stages)
     if code == 0:
         return None
     failed = FAILED_STAGE.search(printed)
@@ -103,29 +107,40 @@ def run_stages(project: Path, stages: Sequence[str]) -> str | None:
     raise UserError(f"{stage} could not be run again; what it printed says why")
 
 
-def run_here(project: Path, *command: str) -> tuple[int, str]:
-    """Run a command in `project`; its exit code and what it printed as errors, which are shown too.
+def run_here(project: Path, python: Path, *arguments: str) -> tuple[int, str]:
+    """Run Python in `project`; its exit code and what it printed as errors, which are shown too."""
+    command = [str(python), *arguments]
+    with started(command, project, python, None, subprocess.PIPE) as running:
+        assert running.stderr is not None
+        lines = []
+        for line in running.stderr:
+            sys.stderr.write(line)
+            lines.append(line)
+    return running.returncode, "".join(lines)
+
+
+@contextmanager
+def started(
+    command: Sequence[str], project: Path, python: Path, stdout: int | None, stderr: int
+) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs in `project`, and is waited for.
 
     What ends the wait for it ends the command with all that it started.
     """
     with subprocess.Popen(
         command,
         cwd=project,
-        env=_environment(),
-        stderr=subprocess.PIPE,
+        env=environment_for(python),
+        stdout=stdout,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     ) as running:
-        assert running.stderr is not None
-        lines = []
         try:
-            for line in running.stderr:
-                sys.stderr.write(line)
-                lines.append(line)
+            yield running
         except BaseException:
             os.killpg(running.pid, signal.SIGKILL)  # nothing in there is worth a checkpoint
             raise
-    return running.returncode, "".join(lines)
 
 
 @contextmanager

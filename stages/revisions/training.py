@@ -3,7 +3,7 @@
 import csv
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from .record import Record, same_output
 
 TELEMETRY = "reports/full_train/telemetry.csv"
 MODEL = "models/final"
+WEIGHTS = ".safetensors"
 STEP = "step"
 
 
@@ -81,6 +82,14 @@ def _largest_difference(title: str, one: torch.Tensor, other: torch.Tensor) -> D
     )
 
 
+def one_sided(name: str, then: Container[str], now: Container[str]) -> Drift | None:
+    """The drift of a weight file that only one of two models has."""
+    if name in then and name in now:
+        return None
+    sides = ("(there)", MISSING) if name in then else (ABSENT, "(there)")
+    return Drift("weights", name, *sides, "another run")
+
+
 def compare_weights(then: Record, now: Record, unknown: list[str]) -> Iterator[Drift]:
     """The first differing tensor of the first weight file that differs.
 
@@ -93,11 +102,10 @@ def compare_weights(then: Record, now: Record, unknown: list[str]) -> Iterator[D
         unknown.append(f"the tensors: {MODEL} of {(now if old else then).name} is not to be had")
         return
     for name in sorted({*old, *new}):
-        if not name.endswith(".safetensors") or old.get(name) == new.get(name):
+        if not name.endswith(WEIGHTS) or old.get(name) == new.get(name):
             continue
-        if name not in old or name not in new:
-            sides = ("(there)", MISSING) if name in old else (ABSENT, "(there)")
-            yield Drift("weights", name, *sides, "another run")
+        if lacking_file := one_sided(name, old, new):
+            yield lacking_file
             return
         with tempfile.TemporaryDirectory() as scratch:
             before, after = (

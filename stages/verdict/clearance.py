@@ -17,6 +17,7 @@ from ..provenance.environment import (
     COMPUTING_PACKAGES,
     RENDERING_PACKAGES,
     Environment,
+    compute_environment,
     differences,
     software_environment,
 )
@@ -80,7 +81,7 @@ def find_objections(verdicts: Mapping[str, Verdict]) -> list[Objection]:
     objections = [objection for verdict in verdicts.values() for objection in _object_to(verdict)]
     if len(verdicts) == len(GATES):
         objections += _object_to_chain(verdicts)
-    return objections
+    return list(dict.fromkeys(objections))
 
 
 def _object_to(verdict: Verdict) -> Iterable[Objection]:
@@ -166,11 +167,28 @@ def _object_to_chain(verdicts: Mapping[str, Verdict]) -> Iterable[Objection]:
         if broken and verdicts[reader].status != "blocked":
             reason = f"judged another {broken[0]} than '{writer}' wrote"
             yield Objection(reader, reason, f"dvc repro -f -s {reader}")
-    one, other = (verdicts[gate].environment for gate in COMPUTING_GATES)
-    for fact, here, there in differences(one, other):
-        reason = f"{fact} is {there}, but for '{COMPUTING_GATES[0]}' it was {here}"
-        command = f"dvc repro -f -s {COMPUTING_GATES[1]}"
-        yield Objection(COMPUTING_GATES[1], reason, command)
+    if differences(*(verdicts[gate].environment for gate in COMPUTING_GATES)):
+        yield from _object_to_machines(verdicts)
+
+
+def _object_to_machines(verdicts: Mapping[str, Verdict]) -> Iterable[Objection]:
+    """Gates that computed in two environments: which of them did not compute in the one here?
+
+    Where that has no GPU and the gates need one, it is not known; then both are named.
+    """
+    made = {gate: verdicts[gate].environment for gate in COMPUTING_GATES}
+    values = declared_values(COMPUTING_GATES[0])
+    facts = (values[f"run.{name}"] for name in ("device", "precision", "cpu_threads"))
+    try:
+        here = compute_environment(*facts)
+    except UserError:
+        first, second = COMPUTING_GATES
+        both = f"dvc repro -f -s {first} {second} (on the machine that shall train)"
+        for fact, one, other in differences(made[first], made[second]):
+            yield Objection(second, f"{fact} is {other}, but for '{first}' it was {one}", both)
+        return
+    for gate, environment in made.items():
+        yield from environment_objections(gate, environment, here)
 
 
 def changed_values(made: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -4,12 +4,14 @@ import json
 
 import pytest
 
+from stages import selftest
 from stages.faults.catalogue import FAULTS, TITLES
 from stages.faults.matrix import Outcome, account, outcome_of
 from stages.faults.running import Found, Run
 from stages.mask_audit.controls import Control
 
 from ..project import Project
+from ..settings import make_params
 
 SOUND = Run({"overfit_gate": Found(), "gradient_probe": Found(["clip_excess"], ["clip_excess"])})
 BY_NAME = {fault.name: fault for fault in FAULTS}
@@ -83,6 +85,22 @@ def test_a_control_that_was_missed_is_told() -> None:
     caught = outcome("mask_inverted", run(["targets_untrained"]))
     control = Control("labels inverted", 3, 2, (), ("rows.jsonl:1 ...",))
     assert account([caught], [control])[18].status == "MISSED"
+
+
+def test_of_a_kind_the_first_fault_that_can_be_planted_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [BY_NAME[name] for name in ("dead_units", "shifted_twice", "sees_all")]
+    results = iter(["no module of the model rectifies", run(["targets_wrong"])])
+    monkeypatch.setattr(selftest, "run_fault", lambda fault, params: next(results))
+    planted = selftest.plant_first(faults, make_params(), SOUND)
+    assert (planted.fault.name, planted.status) == ("shifted_twice", "caught")
+
+
+def test_where_none_of_a_kind_can_be_planted_the_last_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(selftest, "run_fault", lambda fault, params: "not here")
+    planted = selftest.plant_first([BY_NAME["dead_units"]], make_params(), SOUND)
+    assert (planted.status, planted.note) == ("not_applicable", "not here")
 
 
 def test_without_tokens_the_command_says_what_to_run(fresh: Project) -> None:

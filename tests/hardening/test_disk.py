@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.config.launch import pinned_environment
+
 from ..project import Project
 from .corpus import curve_csv
 from .outcome import assert_refused, holdshort, inside, stage
@@ -78,6 +80,62 @@ def test_a_directory_that_may_not_be_written_is_named(project: Project, name: st
     directory.chmod(0o755)
     assert_refused(done, name)
     assert not project.exists("gates/hash_data.json")
+
+
+@pytest.mark.parametrize("name", ["artifacts", "reports", "metrics", "gates"])
+def test_a_file_where_a_directory_should_be_is_named(project: Project, name: str) -> None:
+    project.run("rm", "-rf", name)
+    project.write(name, "a file where a directory should be")
+    with inside(project.path):
+        done = stage("hash_data")
+    assert_refused(done, name)
+    assert not project.exists("gates/hash_data.json")
+
+
+TRAIN = """
+import ctypes
+libc = ctypes.CDLL(None)
+header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert libc.capget(header, sets) == 0
+sets[0] &= ~0b110
+assert libc.capset(header, sets) == 0
+from stages import full_train
+from stages.config.launch import run_stage
+run_stage("full_train", full_train.main)
+"""
+"""Without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, modes hold for root too."""
+
+
+@pytest.mark.parametrize("obstacle", ["file", "read_only"])
+@pytest.mark.parametrize("name", ["checkpoints", "models", "reports"])
+def test_a_training_that_may_not_write_says_where_and_keeps_what_it_has(
+    cleared: Project, name: str, obstacle: str
+) -> None:
+    """In a process of its own, pinned as a training is."""
+    cleared.run("rm", "-r", "models", "logs", "reports/full_train")
+    taken = cleared.path / name
+    if obstacle == "file":
+        cleared.run("rm", "-rf", name)
+        taken.touch()
+    else:
+        taken.mkdir(exist_ok=True)
+        taken.chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", TRAIN],
+        cwd=cleared.path,
+        env={**os.environ, **pinned_environment(1)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert name in line
+    assert not cleared.exists("models/final")
+    if name != "checkpoints":
+        assert list(cleared.path.glob("checkpoints/*/step-6-*.pt"))
 
 
 @pytest.mark.parametrize("command", ["diagnose", "budget", "keep"])

@@ -27,6 +27,7 @@ from stages.config import Refusal, UserError
 from stages.models.record import ModelRecord, read_record
 from stages.provenance.hashing import sha256_file
 from stages.provenance.records import sealed
+from stages.verdict.judging import Status
 
 from ..hardening.outcome import assert_refused, holdshort, inside
 from ..project import Project
@@ -140,14 +141,15 @@ def test_the_provenance_is_of_the_files_of_the_model(attested: Project) -> None:
 def test_every_check_of_every_gate_is_named_once(attested: Project) -> None:
     document = read(attested, "gates.intoto.json")
     result = document["predicate"]
-    assert (result["result"], result["failedTests"], result["warnedTests"]) == ("PASSED", [], [])
-    checks = {
-        f"{gate}/{check['id']}"
+    statuses = {
+        f"{gate}/{check['id']}": check["status"]
         for gate in ("hash_data", "mask_report", "overfit_gate", "gradient_probe")
         for check in attested.json(f"gates/{gate}.json")["checks"]
     }
-    assert len(result["passedTests"]) == len(checks)
-    assert set(result["passedTests"]) == checks
+    for name, status in (("passedTests", "pass"), ("warnedTests", "warn"), ("failedTests", "fail")):
+        assert result[name] == [test for test, found in statuses.items() if found == status]
+    assert len(result["passedTests"]) > 60
+    assert result["result"] == ("WARNED" if result["warnedTests"] else "PASSED")
     subjects = digests(document["subject"])
     assert subjects == on_disk(attested, subjects)
     provenance = read(attested, "provenance.intoto.json")["predicate"]["buildDefinition"]
@@ -193,6 +195,9 @@ def test_a_base_model_is_a_part_of_what_was_trained(facts: Facts) -> None:
     assert_valid_materials(document)
     (part,) = (one for one in document["components"] if one["bom-ref"] == name)
     assert (part["name"], part["version"]) == ("mine", "0" * 64)
+    model = document["metadata"]["component"]
+    assert (model["name"], model["version"]) == ("mine", facts.digest)
+    assert "modelArchitecture" not in model["modelCard"]["modelParameters"]
     for statement, predicate in (
         (gates_statement(base), Result),
         (provenance_statement(base), Provenance),
@@ -202,12 +207,18 @@ def test_a_base_model_is_a_part_of_what_was_trained(facts: Facts) -> None:
 
 
 def test_a_warning_is_told(facts: Facts) -> None:
-    verdict = facts.verdicts["hash_data"]
-    first = replace(verdict.checks[0], status="warn")
-    warned = replace(verdict, checks=[first, *verdict.checks[1:]])
-    statement = gates_statement(replace(facts, verdicts={**facts.verdicts, "hash_data": warned}))
-    assert statement["predicate"]["result"] == "WARNED"
-    assert statement["predicate"]["warnedTests"] == [f"hash_data/{first.id}"]
+    def with_first(status: Status) -> Any:
+        verdict = facts.verdicts["hash_data"]
+        checks = [replace(verdict.checks[0], status=status), *verdict.checks[1:]]
+        found = gates_statement(
+            replace(facts, verdicts={"hash_data": replace(verdict, checks=checks)})
+        )
+        return found["predicate"]
+
+    first = f"hash_data/{facts.verdicts['hash_data'].checks[0].id}"
+    passed, warned = with_first("pass"), with_first("warn")
+    assert (passed["result"], first in passed["passedTests"]) == ("PASSED", True)
+    assert (warned["result"], warned["warnedTests"]) == ("WARNED", [first])
 
 
 def rewrite(path: str, change: Callable[[Any], object]) -> Change:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from stages.config import UserError
 from stages.explain import run
 from stages.provenance.hashing import sha256_file
+from stages.provenance.records import SEAL, sealed
 
 from ..project import Project
 from .test_reproduce import change_row, snapshot
@@ -197,5 +199,127 @@ def test_what_cannot_be_read_is_told(recorded: Project, capsys: pytest.CaptureFi
 def test_what_cannot_be_told_is_said_in_a_sentence(
     recorded: Project, pair: tuple[str, str], words: str
 ) -> None:
+    with pytest.raises(UserError, match=words):
+        run(*pair, None)
+
+
+def test_digits_of_commits_are_shortened(
+    recorded: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.set_params(run__seed=43)
+    recorded.commit("Change the seed, and do not run it")
+    commits = [recorded.git("rev-parse", name).strip() for name in ("HEAD~1", "HEAD")]
+    assert run(commits[0], commits[1], None) == 1
+    told = capsys.readouterr().out
+    assert told.startswith(f"{commits[0][:12]} -> {commits[1][:12]}: what they record is the same")
+    assert f"changed at {commits[1][:12]}, and not run:" in told
+    assert commits[0][:13] not in told
+
+
+def model_copy(project: Project, target: Path) -> Path:
+    shutil.copytree(project.path / "models/final", target)
+    return target
+
+
+def test_models_are_compared_where_no_project_is(
+    cleared: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model_copy(cleared, tmp_path / "old")
+    new = model_copy(cleared, tmp_path / "new")
+    monkeypatch.chdir(tmp_path)
+    assert run("old", "new", None) == 0
+    assert capsys.readouterr().out == "old -> new: the models are the same, bit by bit\n"
+    edit_record(new, lambda record: record.update(manifest="0" * 64))
+    assert run("old", "new", None) == 1
+    assert "code digest of the run: " in capsys.readouterr().out
+    weights = load_file(new / "model.safetensors")
+    name = min(weights)
+    weights[name].view(-1)[5] += 1.0
+    (new / "model.safetensors").unlink()
+    save_file(weights, new / "model.safetensors", metadata={"format": "pt"})
+    edit_record(new, change_model_record)
+    write_again(new / "README.md", lambda card: card.replace("| steps | 8 |", "| steps | 9 |"))
+    assert run("old", "new", Path("page")) == 1
+    told = capsys.readouterr().out
+    in_order = (
+        "old -> new: the models are not the same",
+        "because of:",
+        "digest tokens_sha256: ",
+        "params train.learning_rate: 0.003 (old) -> 0.002 (new)",
+        "environment gpu: None (old) -> NVIDIA H100 (new)",
+        "seed run.seed: 42 (old) -> 7 (new)",
+        "file model.safetensors of new, since it was written: ",
+        "what came of it:",
+        "metric steps: 8 (old) -> 9 (new)",
+        "output model.safetensors: ",
+        f"tensor {name} of model.safetensors, float32 [",
+        "not compared: code: a model records no digest of it alone; give the revisions",
+    )
+    places = [told.find(words) for words in in_order]
+    assert -1 not in places, (in_order[places.index(-1)], told)
+    assert places == sorted(places)
+    assert "largest difference 1 at [" in told
+    assert "train.learning_rate" in (tmp_path / "page/index.html").read_text(encoding="utf-8")
+
+
+def change_model_record(record: dict[str, Any]) -> None:
+    record["clearance"]["tokens_sha256"] = "1" * 64
+    record["params"] |= {"train.learning_rate": 0.002, "run.seed": 7}
+    record["environment"]["gpu"] = "NVIDIA H100"
+
+
+def edit_record(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    def edit(text: str) -> str:
+        record = {key: one for key, one in json.loads(text).items() if key != SEAL}
+        change(record)
+        return json.dumps(sealed(record))
+
+    write_again(directory / "provenance.json", edit)
+
+
+def write_again(file: Path, change: Callable[[str], str]) -> None:
+    text = change(file.read_text(encoding="utf-8"))
+    file.unlink()  # DVC may have linked it to its cache
+    file.write_text(text, encoding="utf-8")
+
+
+def test_a_model_is_compared_with_that_of_a_revision(
+    recorded: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = model_copy(recorded, tmp_path / "copy")
+    shutil.rmtree(recorded.path / "models")
+    assert run("HEAD", str(copy), None) == 0
+    assert capsys.readouterr().out == f"HEAD -> {copy}: the models are the same, bit by bit\n"
+    recorded.git("branch", "models")
+    (recorded.path / "models").mkdir()  # no model: the branch is meant
+    assert run("models", "HEAD", None) == 0
+
+
+def damage_weights(project: Project) -> None:
+    weights = project.path / "models/final/model.safetensors"
+    weights.unlink()
+    weights.write_bytes(b"\xff" * 100)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "pair", "words"),
+    [
+        (
+            lambda p: shutil.rmtree(p.path / ".dvc/cache"),
+            ("HEAD", "models/final"),
+            "models/final of HEAD is not in DVC's cache",
+        ),
+        (lambda p: None, ("models/final", "data"), "data/provenance.json is missing"),
+        (lambda p: None, ("nowhere", "models/final"), "git does not know the revision 'nowhere'"),
+        (damage_weights, ("HEAD", "models/final"), "model.safetensors cannot be read as weights"),
+    ],
+)
+def test_a_model_that_cannot_be_compared_is_said_in_a_sentence(
+    recorded: Project, spoil: Change, pair: tuple[str, str], words: str
+) -> None:
+    spoil(recorded)
     with pytest.raises(UserError, match=words):
         run(*pair, None)

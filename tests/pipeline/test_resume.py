@@ -145,6 +145,60 @@ def test_a_second_trainer_of_the_same_run_is_refused(long_run: Project, tmp_path
     assert weights(project) == weights(long_run)
 
 
+def start_repro(project: Project) -> subprocess.Popen[bytes]:
+    """`dvc repro` in a process group of its own, with the training that it starts."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dvc", "repro"],
+        cwd=project.path,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_second_repro_is_refused_and_the_first_goes_on(long_run: Project, tmp_path: Path) -> None:
+    project = untrained(long_run, tmp_path / "project")
+    first = start_repro(project)
+    wait_for_step(project, first, 1)
+    os.killpg(first.pid, signal.SIGSTOP)
+    refused = project.repro(code=255)
+    os.killpg(first.pid, signal.SIGCONT)
+    assert "is busy, it is being blocked by:" in refused
+    assert f"(PID {first.pid}): " in refused
+    assert project.ran(refused) == []
+    assert first.wait() == 0
+    assert project.computed_steps() == list(range(STEPS))
+    assert_same_end(project, long_run)
+    assert project.ran(project.repro()) == []
+
+
+@pytest.mark.slow
+def test_a_training_outlives_a_killed_repro_and_is_not_disturbed(
+    long_run: Project, tmp_path: Path
+) -> None:
+    """The next `dvc repro` says that it is under way; of its end DVC learns by running it again."""
+    project = untrained(long_run, tmp_path / "project")
+    first = start_repro(project)
+    wait_for_step(project, first, 1)
+    os.killpg(first.pid, signal.SIGSTOP)
+    first.kill()
+    first.wait()
+    refused = project.repro(code=255)
+    os.killpg(first.pid, signal.SIGCONT)
+    assert "another process is training this very run" in refused
+    while list((project.path / "checkpoints").iterdir()):
+        time.sleep(0.1)
+    assert project.computed_steps() == list(range(STEPS))
+    assert_same_end(project, long_run)
+    assert project.ran(project.repro()) == ["full_train"]
+    assert_same_end(project, long_run)
+
+
 @pytest.mark.slow
 def test_a_checkpoint_of_other_params_is_not_resumed(long_run: Project, tmp_path: Path) -> None:
     project = untrained(long_run, tmp_path / "project")

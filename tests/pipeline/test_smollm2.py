@@ -66,3 +66,10 @@ def test_a_forced_run_gives_the_same_lock(adapted: Project, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout[-6000:]
     assert project.read("dvc.lock") == lock
     assert project.computed_steps() == [*range(STEPS), *range(STEPS)]
+
+
+def test_the_self_test_of_a_real_model_sees_a_fault_of_each_kind(adapted: Project) -> None:
+    done = adapted.holdshort("selftest", "--quick")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "faults: 6 caught; the cause is named for 6 of 6" in done.stdout
+    assert "false alarms over sound runs: 0 of 5" in done.stdout

@@ -145,6 +145,8 @@ def test_each_kind_of_drift_is_named_with_what_it_means(
         (lambda p: p.write("training_manifest.json", "[]"), "is no record of this project"),
         (lambda p: (p.path / "training_manifest.json").unlink(), "is missing"),
         (lambda p: p.write("models/final/provenance.json", "{}"), "cannot be read as the record"),
+        (lambda p: p.git("clean", "-fdxq", "models"), "models/final/provenance.json missing; `dvc"),
+        (lambda p: p.git("clean", "-fdxq", "gates"), "gates/overfit_gate.json and 1 more missing"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_refused_in_a_sentence(

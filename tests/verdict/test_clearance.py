@@ -162,14 +162,43 @@ def test_other_threads_than_the_gates_had_are_refused(cleared: ClearedProject) -
     ]
 
 
-def test_gates_that_computed_on_different_machines_are_an_objection(
+@pytest.mark.parametrize("gate", ["overfit_gate", "gradient_probe"])
+def test_of_two_gates_the_one_that_computed_elsewhere_is_an_objection(
+    cleared: ClearedProject, gate: str
+) -> None:
+    made = read_verdict(gate).environment
+    cleared.alter(gate, environment={**made, "gpu": "H"})
+    assert objections() == [
+        f"{gate}: made where gpu is H; here it is None\n    -> dvc repro -f -s {gate}"
+    ]
+
+
+def test_where_no_gpu_tells_which_of_two_holds_both_gates_are_named(
     cleared: ClearedProject,
 ) -> None:
-    made = read_verdict("gradient_probe").environment
-    cleared.alter("gradient_probe", environment={**made, "gpu": "H"})
+    """The records of two GPUs, neither of which has run them."""
+    cleared.set_params(data__path="data/rows", run__device="cuda")
+    cleared.judge()
+    for gate, gpu in (("overfit_gate", "NVIDIA A100"), ("gradient_probe", "NVIDIA H100")):
+        made = read_verdict(gate).environment
+        cleared.alter(gate, environment={**made, "device": "cuda", "gpu": gpu})
     assert objections() == [
-        "gradient_probe: gpu is H, but for 'overfit_gate' it was None\n"
-        "    -> dvc repro -f -s gradient_probe"
+        "gradient_probe: gpu is NVIDIA H100, but for 'overfit_gate' it was NVIDIA A100\n"
+        "    -> dvc repro -f -s overfit_gate gradient_probe (on the machine that shall train)"
+    ]
+
+
+def test_on_another_gpu_each_gate_is_named_with_both(cleared: ClearedProject) -> None:
+    """The records of two GPUs, neither of which has run them."""
+    facts = {"device": "cuda", "gpu": "NVIDIA A100", "torch_build": "2.13.0+cu130", "cuda": "13.0"}
+    for gate in ("overfit_gate", "gradient_probe"):
+        cleared.alter(gate, environment={**cleared.environment, **facts})
+    cleared.environment = {**cleared.environment, **facts, "gpu": "NVIDIA H100"}
+    assert refusal(cleared) == [
+        "overfit_gate: made where gpu is NVIDIA A100; here it is NVIDIA H100",
+        "    -> dvc repro -f -s overfit_gate",
+        "gradient_probe: made where gpu is NVIDIA A100; here it is NVIDIA H100",
+        "    -> dvc repro -f -s gradient_probe",
     ]
 
 
