@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from stages import full_train
 from stages.chat.token_store import TOKENS
-from stages.training import run
+from stages.training import setup
 
 from .parts import Bigram, Output, make_rows, pinned_process, write_store
 from .settings import ROOT, make_params
@@ -34,7 +34,7 @@ def test_a_model_that_demands_an_attention_mask_is_trained_evaluated_and_written
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "build_model", lambda *_: Demanding().train())
+    monkeypatch.setattr(setup, "build_model", lambda *_: Demanding().train())
     monkeypatch.setattr(full_train, "authorise_here", lambda params: "0" * 64)
     Path("clearance.json").write_text("{}")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
