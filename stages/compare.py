@@ -9,6 +9,7 @@ that are scripts go through `sanity_check`. Writes reports/compare/NAME/ (result
 and nothing else. Exit code: 0 done, 2 bad input.
 """
 
+import warnings
 from pathlib import Path
 
 from rich.table import Table as TerminalTable
@@ -37,7 +38,8 @@ def train_arms(comparison: Comparison, params: list[Params]) -> list[Shown]:
             bar.update(task, description=arm.name)
             under = [setup.under(seed) for seed in comparison.seeds] or [setup]
             try:
-                runs = [train_arm(one, lambda: bar.advance(task)) for one in under]
+                with warnings.catch_warnings(action="ignore"):  # libraries warn of what was planted
+                    runs = [train_arm(one, lambda: bar.advance(task)) for one in under]
             except DoesNotApply as reason:
                 raise UserError(f"arm '{arm.name}' cannot be planted: {reason}") from None
             shown.append(Shown(arm, runs))

@@ -170,7 +170,7 @@ def side_by_side(comparison: Comparison, arms: Sequence[Shown]) -> Section:
     same = [one for one, name in zip(same, TITLES, strict=True) if name not in columns]
     text = f"{len(arms[0].runs[0].lines)} steps of the training step that full_train takes. "
     if comparison.shared:
-        text += f"Every arm has {', '.join(comparison.shared)}. "
+        text += f"Every arm starts from {', '.join(comparison.shared)}. "
     if comparison.seeds:
         seeds = ", ".join(map(str, comparison.seeds))
         text += f"Mean and standard deviation over seeds {seeds}. "
