@@ -48,6 +48,8 @@ def refuse(drifts: list[Drift]) -> None:
     found = [drift for drift in drifts if forbids(drift)]
     if not found:
         return
+    if any(one.kind in ("params", "code") for one in found):  # the digest follows from these
+        found = [one for one in found if (one.kind, one.name) != ("manifest", "digest")]
     # dictionaries keep the order, and each only once
     kinds = dict.fromkeys("verdict" if one.kind == "check" else one.kind for one in found)
     ways = dict.fromkeys(RESTORES.get(kind, "`dvc checkout`") for kind in kinds)

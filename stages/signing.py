@@ -200,8 +200,8 @@ def mention_unchecked(target: str | None) -> None:
     directory = directory_of(target)
     if not has_record(target) and holds_attestations(directory):
         raise UserError(
-            f"{directory} holds attestations, which are verified by their signature alone: give "
-            f"--key PUBLIC_KEY (`{signing_command(directory)}` signs them)"
+            f"{directory} is verified by its signature, and holds no model: give "
+            f"--key PUBLIC_KEY (`{signing_command(directory)}` signs it)"
         )
     signature = signature_of(directory)
     if directory.is_dir() and signature.is_file():
@@ -217,8 +217,8 @@ def refuse_no_directory(directory: Path) -> None:
     if directory == MODEL:
         raise UserError(f"the model {directory} is not here; {NO_MODEL}")
     raise UserError(
-        f"the directory {directory} is not here, and nothing else is signed; attestations are "
-        f"written by `holdshort attest --output {directory} --key KEY`; of a model, {NO_MODEL}"
+        f"{directory} is no directory here, and nothing else is signed; attestations: `holdshort "
+        f"attest --key KEY` writes them; a model: {NO_MODEL}"
     )
 
 

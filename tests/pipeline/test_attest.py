@@ -368,7 +368,10 @@ def test_the_documents_can_be_signed(attested: Project, tmp_path: Path) -> None:
         assert done.code == 0, str(done)
         public = key.with_suffix(".pub")
         assert holdshort("verify", output, "--key", public).code == 0
-        assert_refused(holdshort("verify", output), "signature alone: give --key PUBLIC_KEY")
+        assert_refused(
+            holdshort("verify", output),
+            "by its signature, and holds no model: give --key PUBLIC_KEY",
+        )
         (output / "gates.intoto.json").write_text("{}")
         done = holdshort("verify", output, "--key", public)
         assert (done.code, "gates.intoto.json" in done.output) == (1, True), str(done)
