@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .attestation.bill_of_materials import bill_of_materials
+from .attestation.documents import DOCUMENTS, GATES, MATERIALS, PROVENANCE
 from .attestation.facts import gather
 from .attestation.statements import gates_statement, provenance_statement
 from .config import Refusal, UserError
@@ -21,18 +22,38 @@ from .provenance.drift import Drift
 from .provenance.hashing import sha256_file
 from .provenance.records import read_json, write_json
 from .report.terminal import console
-from .revisions.printing import line
 from .signing import entries, sign_files, signature_of, signer
-from .verdict.clearance import MANIFEST
-from .verify import NO_MANIFEST, compare_trained, find_drifts
+from .verdict.clearance import CLEARANCE, MANIFEST
+from .verify import NO_MANIFEST, compare_trained, find_drifts, told
 
-DOCUMENTS = ("gates.intoto.json", "provenance.intoto.json", "model.cdx.json")
-GATES, PROVENANCE, MATERIALS = DOCUMENTS
+KEPT_BY_EITHER = "`git checkout` or `dvc checkout`, whichever keeps the {}"
+RESTORES = {
+    "params": f"`git checkout -- {PARAMS_FILE}`",
+    "code": "`git checkout -- stages`",
+    "data": KEPT_BY_EITHER.format("data"),
+    "tokenizer": KEPT_BY_EITHER.format("tokenizer"),
+    "base model": "the base model of that name",
+    "manifest": f"`git checkout -- {MANIFEST} {CLEARANCE}`",
+}
+"""Kind of drift -> what brings back what was recorded; of all others, `dvc checkout`."""
 
 
 def forbids(drift: Drift) -> bool:
     """Is this no longer what was recorded, or was the record itself edited?"""
     return drift.meaning == "another run" or drift.kind == "manifest"
+
+
+def refuse(drifts: list[Drift]) -> None:
+    """Raises Refusal, which says what is not as recorded, where it is to be attested."""
+    found = [drift for drift in drifts if forbids(drift)]
+    if not found:
+        return
+    # dictionaries keep the order, and each only once
+    kinds = dict.fromkeys("verdict" if one.kind == "check" else one.kind for one in found)
+    ways = dict.fromkeys(RESTORES.get(kind, "`dvc checkout`") for kind in kinds)
+    heading = f"not as {MANIFEST} records, so nothing is attested: {', '.join(kinds)}"
+    remedy = f"bring back what was recorded ({'; '.join(ways)}), or train with this: `dvc repro`"
+    raise Refusal("\n".join([heading, *map(told, found), remedy]))
 
 
 def attest(directory: Path, output: Path) -> None:
@@ -47,10 +68,7 @@ def attest(directory: Path, output: Path) -> None:
     # a model may be attested where it could not be trained
     drifts = find_drifts(manifest, machine=False)
     drifts += compare_trained(directory, model, manifest)
-    reasons = [line(drift) for drift in drifts if forbids(drift)]
-    if reasons:
-        heading = f"{directory} is not what {MANIFEST} records, and nothing is attested"
-        raise Refusal("\n".join([heading, *reasons]))
+    refuse(drifts)
     facts = gather(directory, model, manifest)
     write_json(output / GATES, gates_statement(facts))
     write_json(output / PROVENANCE, provenance_statement(facts))

@@ -478,7 +478,7 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None, dee
         if target is not None:
             raise UserError("--deep computes with the model of the work tree; name no other target")
         restart_pinned(load_params("full_train").run.cpu_threads)
-    from .signing import has_record, mention_unchecked, run_check
+    from .signing import mention_unchecked, run_check
     from .verify import run  # torch: not for other commands
 
     if key is None and signature is not None:
@@ -486,8 +486,7 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None, dee
     if key is None:
         mention_unchecked(target)
         return run(target, deep)
-    unsigned = run_check(target, key, signature)
-    return max(unsigned, run(target, deep)) if has_record(target) else unsigned
+    return run_check(target, key, signature, deep)
 
 
 def run_attest(directory: Path, output: Path, key: Path | None) -> int:

@@ -9,15 +9,20 @@ curve key. Exit code: 0 done, or the signature is valid; 1 refused; 2 it could n
     holdshort verify [DIRECTORY] --key PUBLIC_KEY [--signature FILE]
 """
 
+import base64
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .attestation.documents import holds_attestations
 from .attestation.keys import password_for, refuse_no_public_key
 from .config import Refusal, UserError
-from .models.record import RECORD, read_record
+from .config.errors import visible
+from .models.record import NO_MODEL, RECORD, read_record
 from .report.terminal import console
-from .revisions.printing import line
-from .verify import MODEL, compare_model
+from .verify import MODEL, compare_model, told
+from .verify import run as compare_records
 
 
 def signature_of(directory: Path) -> Path:
@@ -61,7 +66,7 @@ def every_file() -> Any:
 def refuse_unrecorded(directory: Path) -> None:
     """Raises Refusal where the directory is not what full_train wrote and recorded."""
     record = read_record(directory)
-    reasons = [line(drift) for drift in compare_model(directory, record)]
+    reasons = [told(drift) for drift in compare_model(directory, record)]
     if not reasons:
         known = {*record.files, RECORD}
         reasons = [f"{name} is not recorded" for name in entries(directory) if name not in known]
@@ -98,6 +103,35 @@ def sign_files(directory: Path, config: Any, signature: Path) -> None:
     staged.replace(signature)
 
 
+def signing_command(directory: Path) -> str:
+    """What signs this directory."""
+    if holds_attestations(directory):
+        return f"holdshort attest --output {directory} --key KEY"
+    return f"holdshort sign {directory} --key KEY"
+
+
+def changes(directory: Path, signature: Path, hashing: Any) -> Iterator[str]:
+    """Every file that was changed, added or taken away since a signature that is the key's.
+
+    hashing: the configuration that verified it; it knows what the signature leaves out. The format
+    is https://model_signing/signature/v1.0; of an older one nothing is told.
+    """
+    envelope = json.loads(signature.read_bytes())["dsseEnvelope"]
+    predicate = json.loads(base64.b64decode(envelope["payload"]))["predicate"]
+    if "resources" not in predicate:
+        return
+    signed = {one["name"]: one["digest"] for one in predicate["resources"]}
+    found = hashing.hash(directory).resource_descriptors()
+    here = {one.identifier: one.digest.digest_hex for one in found}
+    for name in sorted({*signed, *here}):
+        if name not in here:
+            yield visible(f"{name} is missing")
+        elif name not in signed:
+            yield visible(f"{name} was added")
+        elif signed[name] != here[name]:
+            yield visible(f"{name} was changed")
+
+
 def objections(directory: Path, key: Path, signature: Path) -> list[str]:
     """What stands against the signature; empty where it is the key's and every file is as signed.
 
@@ -110,11 +144,12 @@ def objections(directory: Path, key: Path, signature: Path) -> list[str]:
     if not signature.is_file():
         raise UserError(
             f"{signature} is missing: {directory} was not signed, or was copied without it; sign "
-            f"it with `holdshort sign {directory} --key KEY`, or say where it is with --signature"
+            f"it with `{signing_command(directory)}`, or say where it is with --signature"
         )
     config = verifying.Config().use_elliptic_key_verifier(public_key=key)
+    hashing = every_file()
     try:
-        config.set_hashing_config(every_file()).verify(directory, signature)
+        config.set_hashing_config(hashing).verify(directory, signature)
     except InvalidSignature:
         return [f"{signature} was changed, or made with another key than that of {key}"]
     except OSError:
@@ -123,8 +158,12 @@ def objections(directory: Path, key: Path, signature: Path) -> list[str]:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if reason.startswith("Key mismatch"):
             return [f"{signature} was made with another key than that of {key}"]
-        if reason.startswith(("Signature mismatch", "Cannot use")):
-            return [f"{directory} is not what was signed: {reason.removeprefix('Signature ')}"]
+        if reason.startswith("Signature mismatch"):
+            heading = f"{directory} is not what was signed"
+            found = [f"{heading}: {one}" for one in changes(directory, signature, hashing)]
+            return found or [heading]
+        if reason.startswith("Cannot use"):
+            return [f"{directory} is not what was signed: {reason}"]
         raise UserError(
             f"{signature} cannot be read as a signature ({reason}); copy it anew, or sign again"
         ) from None
@@ -154,29 +193,50 @@ def has_record(target: str | None) -> bool:
 
 
 def mention_unchecked(target: str | None) -> None:
-    """Say so where a signature lies beside the model, and no key was given to check it with."""
+    """Say so where a signature lies beside the model, and no key was given to check it with.
+
+    Raises UserError for attestations, of which nothing else can be checked.
+    """
     directory = directory_of(target)
+    if not has_record(target) and holds_attestations(directory):
+        raise UserError(
+            f"{directory} holds attestations, which are verified by their signature alone: give "
+            f"--key PUBLIC_KEY (`{signing_command(directory)}` signs them)"
+        )
     signature = signature_of(directory)
     if directory.is_dir() and signature.is_file():
         console.print(f"signature: {signature} is not checked; give --key PUBLIC_KEY")
 
 
-def run_check(target: str | None, key: Path, signature: Path | None) -> int:
-    """Exit code: 0 valid, 1 not.
+def refuse_no_directory(directory: Path) -> None:
+    """Raises UserError, which says what makes one, where there is none to hold a signature of."""
+    if directory.is_dir():
+        return
+    if directory.exists():
+        raise UserError(f"{directory} is no directory; only models and attestations are signed")
+    if directory == MODEL:
+        raise UserError(f"the model {directory} is not here; {NO_MODEL}")
+    raise UserError(
+        f"the directory {directory} is not here, and nothing else is signed; attestations are "
+        f"written by `holdshort attest --output {directory} --key KEY`; of a model, {NO_MODEL}"
+    )
 
-    target: as `holdshort verify` has it; a revision has no signature.
+
+def run_check(target: str | None, key: Path, signature: Path | None, deep: bool) -> int:
+    """Check the signature, and the record where there is one. Exit code: 0 both hold, 1 not.
+
+    target, deep: as `holdshort verify` has them; a revision has no signature.
     """
     directory = directory_of(target)
-    if not directory.is_dir():
-        raise UserError(
-            f"{directory} is no directory, and only a model directory is signed; leave out --key, "
-            "or name one"
-        )
+    refuse_no_directory(directory)
     signature = signature or signature_of(directory)
     with console.status("hashing"):
         found = objections(directory, key, signature)
-    for objection in found:
-        console.print(f"signature: {objection}")
     if not found:
         console.print(f"signature: every file of {directory} is as signed with the key of {key}")
-    return int(bool(found))
+    try:
+        code = compare_records(target, deep) if has_record(target) else 0
+    finally:  # last, whatever the record says: it may be the forger's
+        for objection in found:
+            console.print(f"signature: {objection}")
+    return 1 if found else code

@@ -16,12 +16,13 @@ from typing import Any
 
 from .chat.token_store import TOKENS
 from .config import UserError, load_params, read_yaml
-from .config.errors import reading
+from .config.errors import reading, visible
 from .config.load import PARAMS_FILE, declared_keys, declared_values
 from .models.record import RECORD, ModelRecord, read_record
 from .provenance.base_model import resolve_file
 from .provenance.code import code_sha256
 from .provenance.drift import (
+    ABSENT,
     MISSING,
     Drift,
     Meaning,
@@ -37,7 +38,7 @@ from .provenance.git import lineage
 from .provenance.hashing import files_below, inside, sha256_files
 from .provenance.records import is_sealed, read_json
 from .report.terminal import console
-from .revisions.printing import line
+from .revisions.printing import line, shorten
 from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
 from .verdict.record import Verdict, verdict_path
 
@@ -45,6 +46,7 @@ LOCK = Path("dvc.lock")
 MODEL = Path("models/final")
 SHOWN = 3
 """Files that are missing and named; the others are counted."""
+NEW_FILE = "(new file)"
 NO_MANIFEST = "run `dvc repro`, or `git checkout` the commit that has it"
 
 
@@ -92,7 +94,7 @@ def new_data(recorded: Mapping[str, str], params: Mapping[str, Any]) -> Iterator
         for file in files_below(Path(place)):
             name = file.as_posix()
             if name not in recorded and file.suffix != ".dvc":
-                yield Drift("data", name, "(not there then)", "(new file)", "another run")
+                yield Drift("data", name, ABSENT, NEW_FILE, "another run")
 
 
 def find_drifts(manifest: Mapping[str, Any], *, machine: bool = True) -> list[Drift]:
@@ -184,7 +186,7 @@ def compare_model(directory: Path, record: ModelRecord) -> list[Drift]:
     known = {*recorded, (directory / RECORD).as_posix()}
     strangers = (file.as_posix() for file in files_below(directory))
     return drifts + [
-        Drift("model", name, "(not there then)", "(new file)", "another run")
+        Drift("model", name, ABSENT, NEW_FILE, "another run")
         for name in strangers
         if name not in known
     ]
@@ -241,6 +243,15 @@ def compare_trained(
     return compare_model(directory, record) + list(compare("model", then, now, "another run"))
 
 
+def told(drift: Drift) -> str:
+    """A line for the terminal; what is new or missing is called so."""
+    if drift.now == NEW_FILE:
+        return visible(f"{drift.kind} {drift.name}: new file")
+    if drift.now == MISSING:
+        return visible(f"{drift.kind} {drift.name}: missing ({shorten(drift.then)} then)")
+    return line(drift)
+
+
 def run(target: str | None, deep: bool = False) -> int:
     """Exit code: 0 the same bits are expected, 1 they are not.
 
@@ -261,6 +272,6 @@ def run(target: str | None, deep: bool = False) -> int:
         return 0
     console.print(f"what differs from {verified.subject}:")
     for drift in verified.drifts:
-        console.print(f"  {line(drift)}; {drift.meaning}")
+        console.print(f"  {told(drift)}; {drift.meaning}")
     console.print(promise(verified.drifts))
     return int(any(drift.meaning != "nothing" for drift in verified.drifts))

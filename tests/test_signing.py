@@ -132,12 +132,27 @@ def link_directory(model: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "a file": (lambda model: (model / "model.safetensors").write_bytes(b"other"), "safetensors"),
-    "a file below": (lambda model: (model / "merged/config.json").write_text("[]"), "config.json"),
-    "the record": (lambda model: (model / "provenance.json").write_text("{}"), "provenance.json"),
-    "one more": (lambda model: (model / "evil.py").write_text(""), "evil.py"),
-    "one more, hidden": (lambda model: (model / ".gitattributes").write_text(""), ".gitattributes"),
-    "one less": (lambda model: (model / "merged/config.json").unlink(), "merged/config.json"),
+    "a file": (
+        lambda model: (model / "model.safetensors").write_bytes(b"other"),
+        "model.safetensors was changed",
+    ),
+    "a file below": (
+        lambda model: (model / "merged/config.json").write_text("[]"),
+        "merged/config.json was changed",
+    ),
+    "the record": (
+        lambda model: (model / "provenance.json").write_text("{}"),
+        "provenance.json was changed",
+    ),
+    "one more": (lambda model: (model / "evil.py").write_text(""), "evil.py was added"),
+    "one more, hidden": (
+        lambda model: (model / ".gitattributes").write_text(""),
+        ".gitattributes was added",
+    ),
+    "one less": (
+        lambda model: (model / "merged/config.json").unlink(),
+        "merged/config.json is missing",
+    ),
     "a link to nothing": (lambda model: (model / "dead").symlink_to("nowhere"), "dead"),
     "a link to a directory": (link_directory, "linked links to a directory"),
 }
@@ -149,6 +164,21 @@ def test_whatever_was_changed_is_named(signed: Path, keys: Path, name: str) -> N
     change(signed)
     (found,) = objections(signed, keys / "mine.pub", signature_of(signed))
     assert word in found
+
+
+def test_each_file_has_a_line_of_its_own(signed: Path, keys: Path) -> None:
+    for name in ("one more", "a file", "one less"):
+        CHANGES[name][0](signed)
+    done = holdshort("verify", signed, "--key", keys / "mine.pub")
+    lines = done.output.splitlines()
+    assert "  model models/final/evil.py: new file; another run" in lines
+    assert [line for line in lines if "models/final/merged/config.json: missing (" in line]
+    refused = "signature: models/final is not what was signed: "
+    assert lines[-3:] == [
+        refused + "evil.py was added",
+        refused + "merged/config.json is missing",
+        refused + "model.safetensors was changed",
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "one less"])
@@ -185,7 +215,8 @@ def test_a_rewritten_record_is_caught_by_the_signature_alone(signed: Path, keys:
 
 def test_another_key_is_refused(signed: Path, keys: Path) -> None:
     done = holdshort("verify", signed, "--key", keys / "other.pub")
-    assert (done.code, "made with another key" in done.output) == (1, True), str(done)
+    last = done.output.splitlines()[-1]
+    assert (done.code, "made with another key" in last) == (1, True), str(done)
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:
@@ -293,6 +324,22 @@ def test_a_signature_may_lie_elsewhere(model: Path, keys: Path) -> None:
     assert holdshort("sign", model, "--key", keys / "mine.key", *options).code == 0
     assert holdshort("verify", model, "--key", keys / "mine.pub", *options).code == 0
     assert_refused(holdshort("verify", model, *options), "give --key too")
+
+
+@pytest.mark.parametrize("command", ["sign", "verify"])
+def test_a_model_that_is_not_here_is_told_with_what_brings_it(
+    model: Path, keys: Path, command: str
+) -> None:
+    shutil.rmtree(model)
+    done = holdshort(
+        command, model, "--key", keys / f"mine.{'key' if command == 'sign' else 'pub'}"
+    )
+    assert_refused(done, "the model models/final is not here", "`dvc pull`", "`dvc repro`")
+
+
+def test_attestations_that_are_not_here_are_told_with_what_writes_them(keys: Path) -> None:
+    done = holdshort("verify", "nowhere", "--key", keys / "mine.pub")
+    assert_refused(done, "nowhere is not here", "`holdshort attest --output nowhere --key KEY`")
 
 
 @pytest.mark.parametrize("command", ["sign", "verify"])

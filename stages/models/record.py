@@ -12,6 +12,10 @@ from ..provenance.hashing import files_below, sha256_files
 from ..provenance.records import is_sealed, sealed, write_json
 
 RECORD = "provenance.json"
+NO_MODEL = (
+    "`dvc pull` brings it from a remote, `dvc checkout` from DVC's cache, and `dvc repro` makes it"
+)
+"""What is done about a model that is not here."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ class ModelRecord:
 
 
 def read_record(directory: Path) -> ModelRecord:
-    """Raises UserError when it is missing or damaged."""
+    """Raises UserError when it is missing or damaged, or the directory is not here."""
     path = directory / RECORD
+    if not directory.exists():
+        raise UserError(f"the model {directory} is not here; {NO_MODEL}")
     try:
         with reading(path, "the record of a model", "`dvc checkout` brings it back"):
             content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])

@@ -316,6 +316,20 @@ def test_nothing_is_attested_of_what_is_not_as_recorded(cleared: Project, name: 
     assert not cleared.exists(str(OUTPUT))
 
 
+def test_a_refusal_says_what_is_not_as_recorded_and_what_brings_it_back(
+    cleared: Project,
+) -> None:
+    cleared.set_params(train__learning_rate=0.0015)
+    with inside(cleared.path):
+        done = holdshort("attest")
+    assert done.code == 1, str(done)
+    first, param, last = done.errors.splitlines()
+    assert first.endswith("so nothing is attested: params")
+    assert "train.learning_rate" in param
+    assert "`git checkout -- params.yaml`" in last
+    assert "`dvc repro`" in last
+
+
 def test_a_machine_without_the_device_may_attest(
     cleared: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +368,7 @@ def test_the_documents_can_be_signed(attested: Project, tmp_path: Path) -> None:
         assert done.code == 0, str(done)
         public = key.with_suffix(".pub")
         assert holdshort("verify", output, "--key", public).code == 0
+        assert_refused(holdshort("verify", output), "signature alone: give --key PUBLIC_KEY")
         (output / "gates.intoto.json").write_text("{}")
         done = holdshort("verify", output, "--key", public)
         assert (done.code, "gates.intoto.json" in done.output) == (1, True), str(done)
