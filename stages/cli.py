@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .compose import Change, composed_params, drift, write_params
+from .compose import Change, drift, write_params
 from .config import UserError, load_params
 from .config.launch import guarded, restart_pinned
 from .provenance.base_model import keep, kept_path
@@ -414,11 +414,11 @@ def run_budget(overrides: Sequence[str], output: Path | None) -> int:
 
 def run_compare(name: str, report: Path | None) -> int:
     """Exit code: 0 done."""
-    from .comparison.declared import read_comparison
+    from .comparison.declared import params_of, path_of, read_comparison
 
     comparison = read_comparison(name)
     directory = report or Path("reports/compare") / name
-    params = [composed_params(arm.overrides) for arm in comparison.arms]
+    params = [params_of(arm, path_of(name)) for arm in comparison.arms]
     restart_pinned(params[0].run.cpu_threads)
     # torch: not for other commands, and not before the process is pinned
     from .compare import run, run_scripts

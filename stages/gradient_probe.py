@@ -13,7 +13,7 @@ from .config.launch import pin_process, run_stage
 pin_process(__name__, "gradient_probe")
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import pandas as pd
@@ -44,18 +44,20 @@ from .verdict.rules.gradient_probe import NOT_COVERED, RULES, causes_of
 NORM_ROUNDING = 2**-6
 """A norm of gradients in bfloat16 is off by no more."""
 FIRST_UPDATES = 4
-"""Updates whose ratio to the weights is judged. Weights grow with a rate that is too high: after 20
+"""Updates whose ratio to the weights is told. Weights grow with a rate that is too high: after 20
 updates at 100 times a good rate the ratio is a third, as after 20 at 3 times that rate."""
 
 
-def scaled_update_ratios(probe: GradientProbe, peak: float) -> dict[str, float]:
-    """Median over the first FIRST_UPDATES of each matrix's update ratio, scaled to the peak rate.
+def scaled_update_ratios(
+    probe: GradientProbe, peak: float, updates: int = FIRST_UPDATES
+) -> dict[str, float]:
+    """Median over the first `updates` of each matrix's update ratio, scaled to the peak rate.
 
     Steps at a rate of 0 change nothing and are left out.
     """
     by_matrix: dict[str, list[float]] = {}
     moving = [record for record in probe.records if record.learning_rate > 0 and not record.skipped]
-    for record in moving[:FIRST_UPDATES]:
+    for record in moving[:updates]:
         for name, ratio in record.update_ratios.items():
             by_matrix.setdefault(name, []).append(ratio * peak / record.learning_rate)
     return {name: median(ratios) for name, ratios in by_matrix.items()}
@@ -136,6 +138,17 @@ def measure_recipe(recipe: Recipe) -> dict[str, Measured]:
     }
 
 
+def typical_ratio(ratios: Mapping[str, float]) -> Measured:
+    """The median over matrices, and those at the ends."""
+    extremes = sorted(ratios, key=ratios.__getitem__)
+    return Measured(
+        median(ratios.values()) if ratios else None,
+        len(ratios),
+        "" if ratios else "no step changed a matrix",
+        tuple(f"{name}: {ratios[name]:.3g}" for name in (*extremes[:2], *extremes[-2:])),
+    )
+
+
 def measure(
     probe: GradientProbe,
     resume: ResumeCheck,
@@ -157,14 +170,9 @@ def measure(
     expected = expected_rate(worst, peak, train.lr_scheduler_type, probe.warmup, probe.steps)
     without = [n for n in probe.changed if not any(r.grad_norms.get(n, 0) for r in records)]
     stale = sorted({name for record in records for name in record.stale_gradients})
-    ratios = scaled_update_ratios(probe, peak)
-    extremes = sorted(ratios, key=ratios.__getitem__)
-    update_ratio = Measured(
-        median(ratios.values()) if ratios else None,
-        len(ratios),
-        "" if ratios else "no step changed a matrix",
-        tuple(f"{name}: {ratios[name]:.3g}" for name in (*extremes[:2], *extremes[-2:])),
-    )
+    few, first = scaled_update_ratios(probe, peak), scaled_update_ratios(probe, peak, 1)
+    # The very first tells most of the rate, but moves no A of an adapter, whose B is still 0.
+    largest = {name: max(ratio, first.get(name, 0.0)) for name, ratio in few.items()}
     highest = max(range(steps), key=norms.__getitem__)
     rectifying = [a for a in probe.activations if a.dead is not None]
     bounded = [a for a in probe.activations if a.saturated is not None]
@@ -205,10 +213,10 @@ def measure(
         "largest_norm": Measured(norms[highest], steps, f"at step {highest}"),
         "clip_ratio": Measured(worst_clip_ratio(records, train.max_grad_norm), steps),
         "clip_excess": Measured(min(norms) / train.max_grad_norm, steps),
-        "update_ratio": update_ratio,
-        "pretrained_update_ratio": update_ratio
+        "update_ratio": typical_ratio(largest),
+        "pretrained_update_ratio": typical_ratio(few)
         if pretrained
-        else Measured(0.0, len(ratios), "asked of pretrained models only"),
+        else Measured(0.0, len(few), "asked of pretrained models only"),
         "dead_fraction": Measured(
             dead.dead if dead else 0.0,
             len(rectifying),

@@ -59,7 +59,7 @@ def recorded_run(revision: str) -> Record:
     return record
 
 
-def refuse_short(record: Record) -> str:
+def refuse_short(record: Record, steps: int) -> str:
     """The recorded telemetry. Raises UserError when first steps cannot be held against it."""
     if TRAINING not in record.lock:
         raise UserError(f"{record.name} records no training; leave out --steps")
@@ -73,6 +73,11 @@ def refuse_short(record: Record) -> str:
         raise UserError(
             f"{TELEMETRY} of {record.name} is not in DVC's cache and cannot be had from a remote; "
             "bring it with `dvc fetch --all-commits`, or leave out --steps"
+        )
+    taken = len(telemetry.decode().splitlines()) - 1
+    if steps > taken:
+        raise UserError(
+            f"{record.name} took {taken} training steps, not {steps}; take --steps {taken}"
         )
     return telemetry.decode()
 
@@ -182,7 +187,7 @@ def judge(record: Record, now: Record, stages: Sequence[str], step: Drift | None
 def run(revision: str, steps: int | None, keep: bool, venv: bool = False) -> int:
     """Exit code: 0 the same bits, 1 not."""
     record = recorded_run(revision)
-    telemetry = None if steps is None else refuse_short(record)
+    telemetry = None if steps is None else refuse_short(record, steps)
     stages = [name for name in in_order(record.lock) if steps is None or name != TRAINING]
     with cloned(record, keep) as project, prepared(record, project, venv) as python:
         bring_inputs(record, project)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import UserError, read_yaml
+from ..compose import composed_params
+from ..config import Params, UserError, read_yaml
 from ..config.load import nearest
 
 COMPARISONS = Path("conf/experiment/compare")
@@ -58,6 +59,14 @@ class Comparison:
 
 def path_of(name: str) -> Path:
     return COMPARISONS / f"{name}.yaml"
+
+
+def params_of(arm: Arm, path: Path) -> Params:
+    """What conf/ composes for an arm. Raises UserError, which names the arm and its file."""
+    try:
+        return composed_params(arm.overrides)
+    except UserError as error:
+        raise UserError(f"{path}: arm '{arm.name}': {error}") from None
 
 
 def read_comparison(name: str) -> Comparison:

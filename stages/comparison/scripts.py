@@ -1,6 +1,7 @@
 """Arms that are scripts of their own: checked by `sanity_check`, then trained as they stand."""
 
 import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ def arguments_of(arm: Arm, make: Callable[[], Any]) -> dict[str, Any]:
         arguments = make()
     except ImportError as error:
         raise UserError(f"{arm.script} cannot run ({error}); install what it imports") from None
+    except Exception as error:  # whatever user code raises
+        raise crashed(arm, error) from None
     if not isinstance(arguments, dict):
         raise UserError(
             f"{arm.script} returns a {type(arguments).__name__}; return the arguments of "
@@ -92,14 +95,27 @@ def try_script(arm: Arm, make: Callable[[], dict[str, Any]]) -> ScriptArm:
 
     with warnings.catch_warnings(action="ignore"):  # torch warns of some of what was broken
         report = sanity_check(**arguments)
-        before = score()
-        losses = [
-            float(torch.as_tensor(step(model, batch, optimizer)).detach())
-            for _ in range(EPOCHS)
-            for batch in arguments["loader"]
-        ]
+        try:
+            before = score()
+            losses = [
+                float(torch.as_tensor(step(model, batch, optimizer)).detach())
+                for _ in range(EPOCHS)
+                for batch in arguments["loader"]
+            ]
+            after = score()
+        except Exception as error:  # whatever user code raises
+            raise crashed(arm, error) from None
     about = (inspect.getdoc(make) or "").partition("\n")[0]
-    return ScriptArm(arm, about, report, losses, before, score())
+    return ScriptArm(arm, about, report, losses, before, after)
+
+
+def crashed(arm: Arm, error: Exception) -> UserError:
+    """What a script raised, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return UserError(
+        f"arm '{arm.name}': {arm.script} raised {type(error).__name__}: {error} "
+        f"({Path(place.filename).name}, line {place.lineno}); mend the script"
+    )
 
 
 def write_report(directory: Path, comparison: Comparison, arms: Sequence[ScriptArm]) -> Path:

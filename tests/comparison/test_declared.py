@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from stages.comparison.declared import COMPARISONS, parse_comparison, read_comparison
+from stages.comparison.declared import (
+    COMPARISONS,
+    Arm,
+    params_of,
+    parse_comparison,
+    read_comparison,
+)
 from stages.comparison.training import set_up
 from stages.compose import composed_params
 from stages.config import UserError
@@ -87,6 +93,15 @@ def test_what_comes_with_the_repository_can_be_set_up(
             assert import_callable(arm.script, arm.name).__doc__
         else:
             set_up(arm, composed_params(arm.overrides))
+
+
+@pytest.mark.parametrize("override", ["train.max_steps=abc", "train.nonsense=3"])
+def test_overrides_that_cannot_be_composed_name_their_arm(
+    override: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UserError, match=rf"{FILE}: arm 'broken': .*{override.split('=')[0]}"):
+        params_of(Arm("broken", [override]), FILE)
 
 
 def test_the_one_that_the_readme_shows_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,12 @@ COULD_NOT: dict[str, tuple[Spoil, str, int | None, str]] = {
         3,
         "reports/full_train/telemetry.csv of HEAD is not in DVC's cache",
     ),
+    "more steps than there were": (
+        lambda project: None,
+        "HEAD",
+        9,
+        "HEAD took 8 training steps, not 9; take --steps 8",
+    ),
     "elsewhere": (
         lambda project: shutil.rmtree(project.path / ".git"),
         "HEAD",

@@ -207,5 +207,8 @@ def test_updates_of_a_pretrained_model_are_held_against_a_limit_of_their_own() -
         for pretrained in (False, True)
     )
     assert scratch["pretrained_update_ratio"].value == 0.0
-    assert tuned["pretrained_update_ratio"] == tuned["update_ratio"] == scratch["update_ratio"]
-    assert tuned["update_ratio"].value
+    assert tuned["update_ratio"] == scratch["update_ratio"]
+    few, largest = (tuned[name].value for name in ("pretrained_update_ratio", "update_ratio"))
+    assert isinstance(few, float)
+    assert isinstance(largest, float)
+    assert 0 < few <= largest

@@ -269,7 +269,7 @@ RULES = (
     ),
     Rule(
         "update_ratio",
-        "first updates at the peak rate are smaller than the weights (median over matrices)",
+        "the first update at the peak rate is smaller than the weights (median over matrices)",
         "between",
         "scale train.learning_rate by what is missing to 1e-3, from scratch to 0.1",
         ("gates.gradient.min_update_ratio", "gates.gradient.max_update_ratio"),
