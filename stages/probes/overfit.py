@@ -6,7 +6,7 @@ at a fine-tuning rate this would be a test of the rate.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -107,12 +107,13 @@ def run_overfit(
     *,
     blank: bool = False,
     steps: int | None = None,
+    most: int | None = None,
     parts: Parts | None = None,
 ) -> OverfitRun:
     """Build everything under `seed` and take steps on one batch.
 
     steps: how many; without it, until the loss is below gates.overfit.max_loss, at least MIN_STEPS
-    and at most gates.overfit.max_steps. parts: without them, those of the real run.
+    and at most `most`, or gates.overfit.max_steps. parts: without them, those of the real run.
     """
     device = make_deterministic(params.run)
     store, meta = TokenStore("train"), read_meta()
@@ -132,7 +133,7 @@ def run_overfit(
     before = frozen_digests(trainer.model)
     with watching_adapters(trainer.model) as adapters_off:
         taken = [trainer.step([batch])]
-    while len(taken) < (steps or params.gates.overfit.max_steps):
+    while len(taken) < (steps or most or params.gates.overfit.max_steps):
         learned = taken[-1].loss < params.gates.overfit.max_loss
         if steps is None and learned and len(taken) >= MIN_STEPS:
             break
@@ -165,9 +166,8 @@ def steps_to_learn(params: Params, run: OverfitRun, parts: Parts | None = None) 
     limits, losses = params.gates.overfit, run.losses
     if not limits.max_loss <= min(losses) < losses[0] / 2 or not math.isfinite(losses[-1]):
         return None
-    longer = replace(limits, max_steps=PATIENCE * limits.max_steps)
-    params = replace(params, gates=replace(params.gates, overfit=longer))
-    losses = run_overfit(params, params.run.seed, parts=parts).losses
+    most = PATIENCE * limits.max_steps
+    losses = run_overfit(params, params.run.seed, most=most, parts=parts).losses
     return len(losses) - 1 if min(losses) < limits.max_loss else None
 
 

@@ -1,6 +1,7 @@
 """The overfit run takes production steps on a handful of rows, and repeats to the bit."""
 
 import math
+from typing import cast
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch import nn
 from stages import overfit_gate
 from stages.chat.collator import collate
 from stages.chat.token_store import TokenMeta, TokenStore, read_meta
-from stages.config import UserError
+from stages.config import Params, UserError
+from stages.config.load import Declared, declared_keys
 from stages.models.build import build_model
 from stages.overfit_gate import measure
 from stages.probes.fingerprint import RunTrace, first_difference
@@ -211,7 +213,9 @@ LEARNS = {"model__d_model": 32, "gates__overfit__learning_rate": 0.02}
 
 @pytest.mark.usefixtures("tokens")
 def test_a_model_that_learns_slowly_is_told_how_many_steps_it_takes() -> None:
-    params = make_params(**LEARNS, gates__overfit__max_steps=9)
+    slow = make_params(**LEARNS, gates__overfit__max_steps=9)
+    stage = "overfit_gate"  # what it sees of the params is no dataclass
+    params = cast(Params, Declared(slow, "", declared_keys(stage), stage))
     run = run_overfit(params, 42)
     needed = steps_to_learn(params, run)
     assert needed is not None
