@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from .compose import Change, drift, write_params
-from .config import UserError, load_params
+from .config import Params, UserError, load_params
 from .config.launch import guarded, restart_pinned
+from .models.record import MODEL
 from .provenance.base_model import keep, kept_path
 
 
@@ -39,12 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="write params.yaml from conf/",
         description="Compose conf/ into params.yaml, byte for byte as `dvc exp run -S` does.",
     )
-    compose.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="OVERRIDE",
-        help="Hydra overrides: train.learning_rate=1e-4, model=..., +experiment=...",
-    )
+    add_overrides(compose, "Hydra overrides: train.learning_rate=1e-4, model=..., +experiment=...")
     compose.add_argument(
         "--check",
         action="store_true",
@@ -97,13 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
         "trained, 1 one was refused, 2 bad input.",
     )
     seeds.add_argument("seeds", nargs="+", type=int, metavar="SEED")
-    seeds.add_argument(
-        "--report",
-        type=Path,
-        metavar="DIR",
-        default=Path("reports/seeds"),
-        help="where seeds.csv and the page are written (default: %(default)s)",
-    )
+    add_report(seeds, "reports/seeds", "seeds.csv")
     replay = commands.add_parser(
         "replay",
         help="take a training step that went wrong again, watched",
@@ -116,6 +106,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def add_overrides(command: Any, what: str) -> None:
+    command.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=what)
+
+
+def add_report(command: Any, directory: str, table: str) -> None:
+    command.add_argument(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=Path(directory),
+        help=f"where {table} and the page are written (default: %(default)s)",
+    )
+
+
 def add_budget(commands: Any) -> None:
     budget = commands.add_parser(
         "budget",
@@ -124,11 +128,8 @@ def add_budget(commands: Any) -> None:
         "composes with overrides; without weights, a GPU or a network. Exit code: 0 fits, 1 does "
         "not fit run.hardware, 2 could not be told.",
     )
-    budget.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="OVERRIDE",
-        help="Hydra overrides: +experiment=qwen3_8b_qlora, run.hardware=h100_80gb, ...",
+    add_overrides(
+        budget, "Hydra overrides: +experiment=qwen3_8b_qlora, run.hardware=h100_80gb, ..."
     )
     budget.add_argument(
         "--output", type=Path, metavar="FILE", help="write adapter_training_config.json there"
@@ -154,17 +155,9 @@ def add_selftest(commands: Any) -> None:
         "can be planted in it, on artifacts/tokens/. Exit code: 0 all caught and no alarm over a "
         "sound run, 1 not so, 2 bad input.",
     )
-    selftest.add_argument(
-        "overrides", nargs="*", metavar="OVERRIDE", help="Hydra overrides, of the model or training"
-    )
+    add_overrides(selftest, "Hydra overrides, of the model or training")
     selftest.add_argument("--quick", action="store_true", help="one fault of each kind")
-    selftest.add_argument(
-        "--report",
-        type=Path,
-        metavar="DIR",
-        default=Path("reports/selftest"),
-        help="where matrix.json and the page are written (default: %(default)s)",
-    )
+    add_report(selftest, "reports/selftest", "matrix.json")
 
 
 def add_lr_range(commands: Any) -> None:
@@ -174,9 +167,7 @@ def add_lr_range(commands: Any) -> None:
         description="Train a few steps of the run at growing rates, and say where its own lies. "
         "Exit code: 0 it fits, 1 it is too high or too low, 2 bad input.",
     )
-    sweep.add_argument(
-        "overrides", nargs="*", metavar="OVERRIDE", help="Hydra overrides, of the model or training"
-    )
+    add_overrides(sweep, "Hydra overrides, of the model or training")
     sweep.add_argument(
         "--steps",
         type=positive,
@@ -184,13 +175,7 @@ def add_lr_range(commands: Any) -> None:
         default=100,
         help="training steps, at a rate each (default: %(default)s)",
     )
-    sweep.add_argument(
-        "--report",
-        type=Path,
-        metavar="DIR",
-        default=Path("reports/lr_range"),
-        help="where sweep.csv and the page are written (default: %(default)s)",
-    )
+    add_report(sweep, "reports/lr_range", "sweep.csv")
 
 
 def add_audit_labels(commands: Any) -> None:
@@ -269,7 +254,7 @@ def add_attest(commands: Any) -> None:
         "directory",
         nargs="?",
         type=Path,
-        default=Path("models/final"),
+        default=MODEL,
         help="a model that was trained under the manifest here (default: %(default)s)",
     )
     attest.add_argument(
@@ -295,7 +280,7 @@ def add_sign(commands: Any) -> None:
         "directory",
         nargs="?",
         type=Path,
-        default=Path("models/final"),
+        default=MODEL,
         help="default: %(default)s",
     )
     sign.add_argument(
@@ -428,12 +413,18 @@ def run_compare(name: str, report: Path | None) -> int:
     return run(comparison, params, directory)
 
 
-def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
-    """Exit code: 0 all caught and no alarm, 1 not so."""
-    from .spend import read_params
+def pinned_params(overrides: Sequence[str]) -> Params:
+    """Params of this run, once the process is pinned as they ask."""
+    from .overrides import read_params  # pyarrow: not for other commands
 
     params = read_params(overrides)
     restart_pinned(params.run.cpu_threads)
+    return params
+
+
+def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
+    """Exit code: 0 all caught and no alarm, 1 not so."""
+    params = pinned_params(overrides)
     from .selftest import run  # torch: not for other commands, and not before the process is pinned
 
     return run(params, quick, report)
@@ -441,10 +432,7 @@ def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
 
 def run_lr_range(overrides: Sequence[str], steps: int, report: Path) -> int:
     """Exit code: 0 the rate fits, 1 it does not."""
-    from .spend import read_params
-
-    params = read_params(overrides)
-    restart_pinned(params.run.cpu_threads)
+    params = pinned_params(overrides)
     from .lr_range import run  # torch: not for other commands, and not before the process is pinned
 
     return run(params, steps, report)

@@ -22,9 +22,9 @@ from .comparison.scripts import write_report as write_script_report
 from .comparison.training import set_up, train_arm
 from .config import Params, UserError
 from .faults.fault import DoesNotApply
+from .overrides import refuse_other_tokens
 from .provenance.records import format_value
 from .report.terminal import STATUS_STYLE, console, progress
-from .selftest import refuse_other_tokens
 
 
 def train_arms(comparison: Comparison, params: list[Params]) -> list[Shown]:

@@ -45,7 +45,7 @@ from .models.hub_save import (
     stop_tokens_agree,
     write_hub_model,
 )
-from .models.record import ModelRecord
+from .models.record import MODEL, ModelRecord
 from .models.save import save_model, write_plain
 from .provenance.environment import compute_environment
 from .provenance.records import format_value, read_json, read_metrics, write_metrics
@@ -70,7 +70,6 @@ from .training.signals import StopRequest, catching_stop_signals
 from .training.state import capture, restore
 from .verdict.clearance import CLEARANCE, MANIFEST, authorise
 
-MODEL = Path("models/final")
 LOG = Path("logs/full_train.csv")
 ANSWERS_SHOWN = 50
 BASE_ANSWERS = 16

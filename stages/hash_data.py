@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chat.conversation import read_conversations
-from .chat.split import SPLITS, Split
+from .chat.split import DATASET, SPLITS, Split
 from .config import Params, UserError
 from .config.launch import run_stage
 from .config.schema import Data, DataGate
@@ -43,7 +43,6 @@ from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
 from .verdict.rules.hash_data import CAUSES, NOT_COVERED, RULES
 
-DATASET = Path("artifacts/dataset")
 BASELINE_ROWS = {"train": 20_000, "validation": 2_000}
 FINDINGS_SHOWN = 20
 FINDINGS_WRITTEN = 10_000

@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from .config import Params, UserError
+from .overrides import refuse_other_tokens
 from .probes.rate_range import Finding, Sweep, read_sweep, sweep_rates
 from .report.page import Section, Table, write_page
 from .report.plots import Chart, draw
 from .report.terminal import console, progress
-from .selftest import refuse_other_tokens
 
 FEWEST_STEPS = 20
 """Over eight orders of magnitude, so that two steps and a half fall on each."""

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from .chat.collator import Batch, Collator, collate
 from .chat.conversation import read_conversations
 from .chat.labels import IGNORE_INDEX, Role
 from .chat.packed import pack_batch
-from .chat.split import SPLITS, Split
+from .chat.split import DATASET, SPLITS, Split
 from .chat.token_store import TOKENS, TokenMeta, TokenRow, TokenStore, TokenWriter, write_meta
 from .chat.tokenizer import ChatTokenizer
 from .config import Params, UserError
@@ -60,7 +59,6 @@ from .verdict.judging import Measured, judge_all, overall_status, rank_causes
 from .verdict.record import bind, make_verdict
 from .verdict.rules.mask_report import CAUSES, NOT_COVERED, RULES
 
-DATASET = Path("artifacts/dataset")
 Arrays = dict[str, NDArray[np.int64]]
 ODDITIES: tuple[Kind, ...] = (
     "markers_differ",

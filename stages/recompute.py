@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from .config import Params, UserError
-from .full_train import MODEL, answer
+from .full_train import answer
 from .models.load import load_trained
+from .models.record import MODEL
 from .provenance.drift import Drift
 from .provenance.records import read_metrics
 from .training.evaluation import first_turns, share_exact, share_stopped

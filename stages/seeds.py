@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
+import numpy as np
 import pandas as pd
 from rich.table import Table as TerminalTable
 
@@ -23,6 +24,7 @@ from .config.errors import UserError
 from .provenance.git import lineage, read_git, refuse_elsewhere
 from .provenance.records import format_value
 from .report.page import Section, Table, write_page
+from .report.spread import deviation_of
 from .report.terminal import console, progress
 
 METRICS = "metrics/full_train.json"
@@ -81,8 +83,8 @@ def spread(measured: Mapping[int, Metrics]) -> pd.DataFrame:
     rows = []
     for name in next(iter(measured.values()), {}):
         values = [float(one[name]) for one in measured.values()]
-        deviation = stdev(values) if len(values) > 1 else math.nan
-        rows.append((name, fmean(values), deviation, min(values), max(values), *values))
+        extremes = float(np.min(values)), float(np.max(values))  # NaN where one is
+        rows.append((name, fmean(values), deviation_of(values), *extremes, *values))
     return pd.DataFrame(rows, columns=[*COLUMNS, *(f"seed {seed}" for seed in measured)])
 
 
@@ -90,7 +92,7 @@ def print_spread(table: pd.DataFrame) -> None:
     shown = TerminalTable(title="over seeds", title_justify="left")
     for column in COLUMNS:
         shown.add_column(column, no_wrap=True)
-    varies = table["lowest"] < table["highest"]
+    varies = table["lowest"] != table["highest"]  # also where one is NaN
     for row in table.loc[varies, list(COLUMNS)].itertuples(index=False):
         shown.add_row(*map(format_value, row))
     console.print(shown)

@@ -16,10 +16,8 @@ from pathlib import Path
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from .chat.token_store import TOKENS
 from .chat.tokenizer import ChatTokenizer
-from .config import Params, UserError, parse_params, read_yaml
-from .config.load import PARAMS_FILE
+from .config import Params
 from .faults.catalogue import FAULTS
 from .faults.fault import GATES, Fault, Gate, Kind
 from .faults.healthy import VARIATIONS
@@ -36,7 +34,8 @@ from .faults.matrix import (
 from .faults.rates import tell_rate, upper_bound
 from .faults.running import Run, run_fault, run_gates
 from .mask_audit.controls import Control
-from .mask_report import DATASET, prove_audit
+from .mask_report import prove_audit
+from .overrides import refuse_other_tokens
 from .provenance.records import write_json
 from .report.page import Section, Table, write_page
 from .report.terminal import console, progress
@@ -45,24 +44,6 @@ from .training.setup import Parts
 NAMED = {True: "yes", False: "no", None: "-"}
 """Whether the gate names the cause; None where there is none to name, or nobody asked."""
 STYLES = {"caught": "green", "warned": "yellow", "known": "yellow"}
-
-
-def refuse_other_tokens(params: Params) -> None:
-    """Raises UserError without tokens, or where overrides ask for others than there are."""
-    for directory in (TOKENS, DATASET):
-        if not directory.is_dir():
-            raise UserError(f"{directory}/ is missing; run `dvc repro mask_report`")
-    made = parse_params(read_yaml(PARAMS_FILE))
-    for key, asked, there in (
-        ("data", params.data, made.data),
-        ("labels", params.labels, made.labels),
-        ("model.tokenizer", params.model.tokenizer, made.model.tokenizer),
-    ):
-        if asked != there:
-            raise UserError(
-                f"the overrides change '{key}', but artifacts/ hold what params.yaml says; "
-                "run `holdshort compose` with them and `dvc repro mask_report` first"
-            )
 
 
 def run_controls(params: Params) -> list[Control]:

@@ -19,9 +19,9 @@ from .attestation.documents import holds_attestations
 from .attestation.keys import password_for, refuse_no_public_key
 from .config import Refusal, UserError
 from .config.errors import visible
-from .models.record import NO_MODEL, RECORD, read_record
+from .models.record import MODEL, NO_MODEL, RECORD, read_record
 from .report.terminal import console
-from .verify import MODEL, compare_model, told
+from .verify import compare_model, told
 from .verify import run as compare_records
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from rich.table import Table
 
 from .chat.token_store import TOKENS, TokenStore
-from .config import Params, Refusal, UserError, parse_params, read_yaml
+from .config import Params, Refusal, UserError
 from .config.errors import reading
-from .config.load import PARAMS_FILE
 from .config.schema import HubModel
 from .estimate.architecture import find_architecture
 from .estimate.budget import (
@@ -24,17 +23,9 @@ from .estimate.budget import (
     too_large,
 )
 from .estimate.hardware import read_hardware
+from .overrides import read_params
 from .provenance.records import write_json
 from .report.terminal import console
-
-
-def read_params(overrides: Sequence[str]) -> Params:
-    """params.yaml as it is, or what conf/ composes with overrides."""
-    if not overrides:
-        return parse_params(read_yaml(PARAMS_FILE))
-    from .compose import composed_params
-
-    return composed_params(overrides)
 
 
 def vocabulary_of(params: Params) -> int:

@@ -18,7 +18,7 @@ from .chat.token_store import TOKENS
 from .config import UserError, load_params, read_yaml
 from .config.errors import reading, visible
 from .config.load import PARAMS_FILE, declared_keys, declared_values
-from .models.record import RECORD, ModelRecord, read_record
+from .models.record import MODEL, RECORD, ModelRecord, read_record
 from .provenance.base_model import resolve_file
 from .provenance.code import code_sha256
 from .provenance.drift import (
@@ -43,7 +43,6 @@ from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts,
 from .verdict.record import Verdict, verdict_path
 
 LOCK = Path("dvc.lock")
-MODEL = Path("models/final")
 SHOWN = 3
 """Files that are missing and named; the others are counted."""
 NEW_FILE = "(new file)"

@@ -4,10 +4,13 @@ So a row stays where it is when others are added, and rows with one prompt share
 """
 
 import hashlib
+from pathlib import Path
 from typing import Literal
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
+DATASET = Path("artifacts/dataset")
+"""Where hash_data writes the rows of each split."""
 
 
 def split_of(prompt_key: bytes, validation_fraction: float, seed: int) -> Split:

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from ..provenance.records import finite, write_json
 from ..report.page import Link, Section, Table, write_page
 from ..report.plots import Chart, draw
+from ..report.spread import deviation_of
 from .declared import Arm, Comparison
 from .training import AROUND, AT_THE_END, TrainedArm
 
@@ -74,11 +75,6 @@ def cell(name: str, values: Sequence[float]) -> str:
     if deviation is None:
         return f"{mean:.0f}" if name in COUNTS else f"{mean:.4g}"
     return f"{mean:.4g} ± {deviation:.2g}"
-
-
-def deviation_of(values: Sequence[float]) -> float:
-    """With n - 1; NaN where a value is not finite."""
-    return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def against(reference: Mapping[str, int], found: Mapping[str, int], of: int) -> str:

@@ -11,6 +11,7 @@ from ..config.errors import UserError, reading
 from ..provenance.hashing import files_below, sha256_files
 from ..provenance.records import is_sealed, sealed, write_json
 
+MODEL = Path("models/final")
 RECORD = "provenance.json"
 NO_MODEL = (
     "`dvc pull` brings it from a remote, `dvc checkout` from DVC's cache, and `dvc repro` makes it"

@@ -13,11 +13,10 @@ from itertools import pairwise
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from ..chat.token_store import TokenStore, read_meta
 from ..config import Params
 from ..config.schema import Train
-from ..training.determinism import make_deterministic
-from ..training.setup import Parts, TrainingBatches, build_trainer
+from ..training.run import start_run
+from ..training.setup import Parts
 
 LOWEST, HIGHEST = 1e-7, 10.0
 SMOOTHING = 0.7
@@ -78,18 +77,15 @@ def sweep_rates(params: Params, steps: int, advance: Callable[[], object] = lamb
     def schedule(optimizer: Optimizer, train: Train, total: int) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: growth**step)
 
-    params = replace(params, train=replace(params.train, learning_rate=LOWEST))
-    parts = replace(Parts.of(params), build_scheduler=schedule)
-    device, meta = make_deterministic(params.run), read_meta()
-    store = TokenStore("train")
-    batches = TrainingBatches(store, meta, parts.collator, params.train, params.run.seed, device)
-    model = parts.build_model(params.model, meta.vocab_size, device)
-    trainer = build_trainer(params, model, steps, parts=parts)
+    # a sweep that skips the steps at which its loss leaps would never see where it must end
+    train = replace(params.train, learning_rate=LOWEST, on_anomaly="warn")
+    params = replace(params, train=train)
+    run = start_run(params, parts=replace(Parts.of(params), build_scheduler=schedule))
     rates: list[float] = []
     losses: list[float] = []
     for step in range(steps):
-        rate = float(trainer.optimizer.param_groups[0]["lr"])
-        loss = trainer.step(batches.of_step(step)).loss
+        rate = float(run.trainer.optimizer.param_groups[0]["lr"])
+        loss = run.trainer.step(run.batches.of_step(step)).loss
         advance()
         if not math.isfinite(loss):
             break

@@ -47,12 +47,17 @@ class BaseModel:
         return {f"{self.reference}/{name}": digest for name, digest in self.digests.items()}
 
 
+def cache_directory() -> Path:
+    """Below the user's cache: what every project on this machine shares."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "holdshort"
+
+
 def store_directory() -> Path:
     """Where kept models lie: `$HOLDSHORT_MODELS`, else below the user's cache."""
     if chosen := os.environ.get("HOLDSHORT_MODELS"):
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "holdshort" / "models"
+    return cache_directory() / "models"
 
 
 def is_reference(text: str) -> bool:

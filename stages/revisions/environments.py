@@ -4,18 +4,18 @@ Kept below `$XDG_CACHE_HOME/holdshort/environments` (`~/.cache/...`), by the sha
 the version of Python. What pip printed lies beside it.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..config.errors import UserError
+from ..config.lock import holding
+from ..provenance.base_model import cache_directory
 from ..provenance.environment import Environment
 from ..report.terminal import console
 from .comparison import REQUIREMENTS, requirements
@@ -33,9 +33,8 @@ ASK = (
 
 def environment_directory(lock: bytes) -> Path:
     """Where the environment of a requirements.lock lies, made or not."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     name = f"{hashlib.sha256(lock).hexdigest()[:16]}-{sys.implementation.cache_tag}"
-    return Path(base).absolute() / "holdshort" / "environments" / name
+    return cache_directory().absolute() / "environments" / name
 
 
 @contextmanager
@@ -67,18 +66,10 @@ def installed(record: Record, project: Path) -> Iterator[Path]:
         yield python
 
 
-@contextmanager
-def held(path: Path) -> Iterator[None]:
+def held(path: Path) -> AbstractContextManager[None]:
     """Hold the environment for this process: in it lies the checkout of one revision at a time."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another `holdshort reproduce --venv` uses this environment (it holds {path}); "
-                "wait for it, or stop it"
-            ) from None
-        yield
+    busy = f"another `holdshort reproduce --venv` uses this environment (it holds {path})"
+    return holding(path, UserError(f"{busy}; wait for it, or stop it"))
 
 
 def _venv(directory: Path) -> None:

@@ -7,7 +7,6 @@ found. The digest is of the file's bytes: torch itself loads flipped bits as oth
 """
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from ..config.errors import Refusal, UserError, reading
+from ..config.lock import holding
 from ..provenance.hashing import sha256_file
 
 State = dict[str, Any]
@@ -45,14 +45,11 @@ class CheckpointDirectory:
     def locked(self) -> Iterator[None]:
         """Hold the directory for this process. Raises Refusal when another trainer has it."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Refusal(
-                    f"another process is training this very run (it holds {self.path}/lock); "
-                    "wait for it, or stop it"
-                ) from None
+        busy = Refusal(
+            f"another process is training this very run (it holds {self.path}/lock); wait for it, "
+            "or stop it"
+        )
+        with holding(self.path / "lock", busy):
             yield
 
     def save(self, step: int, state: State) -> None:

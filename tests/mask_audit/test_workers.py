@@ -17,6 +17,7 @@ import pytest
 
 from stages import mask_report
 from stages.chat.conversation import Conversation, Message
+from stages.chat.split import DATASET
 from stages.chat.tokenizer import ChatTokenizer
 from stages.config.errors import UserError
 from stages.mask_audit import prepare, workers
@@ -101,10 +102,10 @@ def everything(directory: Path, tokenizer: ChatTokenizer, truncation: str) -> di
         data__truncation=truncation,
         model__max_length=100,
     )
-    (directory / mask_report.DATASET).mkdir(parents=True)
+    (directory / DATASET).mkdir(parents=True)
     for split, rows in (("train", 75), ("validation", 9)):
         lines = [msgspec.json.encode(one) + b"\n" for one in conversations(rows)]
-        (directory / mask_report.DATASET / f"{split}.jsonl").write_bytes(b"".join(lines))
+        (directory / DATASET / f"{split}.jsonl").write_bytes(b"".join(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         done = mask_report.tokenise(params, tokenizer, rows=84)

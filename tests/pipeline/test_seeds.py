@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stages.config import UserError
-from stages.seeds import run, spread
+from stages.seeds import print_spread, run, spread
 
 from ..project import Project
 
@@ -18,6 +18,16 @@ def test_the_spread_is_the_sample_deviation_over_seeds() -> None:
     assert (loss["mean"], loss["lowest"], loss["highest"]) == (3.0, 1.0, 6.0)
     assert loss["sd"] == pytest.approx(7**0.5)
     assert [loss[f"seed {seed}"] for seed in (1, 2, 5)] == [1.0, 2.0, 6.0]
+
+
+def test_a_metric_that_is_no_number_under_one_seed_has_no_spread_and_is_not_called_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics = {"loss": 1.0, "steps": 8}
+    table = spread({1: metrics, 2: {**metrics, "loss": "nan"}})  # type: ignore[dict-item]
+    assert table.set_index("metric").loc["loss", ["mean", "sd", "lowest", "highest"]].isna().all()
+    print_spread(table)
+    assert "the same under every seed: steps\n" in capsys.readouterr().out
 
 
 def test_one_seed_has_no_deviation() -> None:
