@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
 from ..chat.token_store import TokenRow
 from ..config.schema import Train
 from ..training.evaluation import first_turns
+from .dropout import dropout_probabilities
 from .observe import StepRecord
-
-PROBABILITIES = ("dropout", "attention_dropout")
-"""Under these names modules keep the probability of the functional dropout that they apply."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +57,11 @@ def read_recipe(
             for parameter in group["params"]
             if decay and parameter.ndim < 2
         ],
-        dropout=_largest_dropout(model),
+        dropout=max(((p, name) for name, p in dropout_probabilities(model)), default=(0.0, "")),
         epsilon_share=_epsilon_share(model, optimizer, records),
         asked=len(turns),
         cut_off=[turn.source for turn in turns if len(turn.answer) > train.max_new_tokens],
     )
-
-
-def _largest_dropout(model: nn.Module) -> tuple[float, str]:
-    found = [(0.0, "")]
-    for name, module in model.named_modules():
-        if isinstance(module, _DropoutNd):
-            found.append((float(module.p), name))
-        for attribute in PROBABILITIES:
-            value = getattr(module, attribute, None)
-            if isinstance(value, float):
-                found.append((value, f"{name}.{attribute}".removeprefix(".")))
-    return max(found, key=lambda one: one[0])
 
 
 def _epsilon_share(

@@ -48,7 +48,7 @@ class DataAudit:
 def audit_data(
     batches: list[Batch], task: Task | None, classes: int | None, config: Any
 ) -> DataAudit:
-    """Audit the training batches. classes: how many the model tells apart; config: its own."""
+    """Audit the training batches. classes: the fewer of what model and caller know; config: its."""
     found = DataAudit()
     inputs = [x for batch in batches if (x := input_of(batch)) is not None]
     labels = [y for batch in batches if (y := labels_of(batch)) is not None]

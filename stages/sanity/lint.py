@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ..probes.dropout import dropout_probabilities
+
 
 @dataclass
 class Lint:
@@ -29,14 +31,12 @@ def lint(model: nn.Module, optimizer: Optimizer | None, limits: dict[str, float]
     found = Lint()
     for number, group in enumerate(optimizer.param_groups if optimizer is not None else []):
         _lint_group(found, number, group, limits)
+    found.dropout = [
+        f"{name}: p = {p}"
+        for name, p in dropout_probabilities(model)
+        if p > limits["sanity.max_dropout"]
+    ]
     for name, module in model.named_modules():
-        p = getattr(module, "p", None) if "drop" in type(module).__name__.lower() else None
-        if not isinstance(p, int | float) and isinstance(
-            module, nn.MultiheadAttention | nn.RNNBase
-        ):
-            p = module.dropout
-        if isinstance(p, int | float) and p > limits["sanity.max_dropout"]:
-            found.dropout.append(f"{name}: p = {p}")
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             momentum = module.momentum
             if momentum is not None and not (

@@ -203,6 +203,11 @@ def _(script: Script) -> None:
     script.train = (script.train[0], script.train[1] + 1)
 
 
+@fault("num_classes below the labels", of_points, "labels_in_range")
+def _(script: Script) -> None:
+    script.options["num_classes"] = 3
+
+
 @fault("label is a feature", lambda: of_points(model=models.MLP(12, 4)), "target_leak")
 def _(script: Script) -> None:
     script.train[0][:, 7] = script.train[1] * 0.5

@@ -14,7 +14,9 @@ HANDLED = 0.75
 
 def examine_data(scene: Scene) -> Values:
     config = getattr(scene.model, "config", None)
-    scene.audit = audit_data(scene.batches, scene.kind, scene.classes, config)
+    declared = None if scene.kind == "lm" else scene.given.num_classes
+    classes = min((k for k in (scene.classes, declared) if k is not None), default=None)
+    scene.audit = audit_data(scene.batches, scene.kind, classes, config)
     weighs = scene.probe is not None and scene.probe.weights_vary
     handled = scene.loss_share is not None and scene.loss_share < HANDLED
     found = judge_data(scene.audit, scene.kind, weighs, handled)

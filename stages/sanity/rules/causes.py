@@ -5,7 +5,8 @@ CAUSES = (
     ("labels_finite", "the targets hold NaN or infinite values"),
     (
         "labels_in_range",
-        "labels are out of the range of the classes (off by one, or too few outputs)",
+        "labels are out of the range of the classes (off by one, too few outputs, or num_classes "
+        "is too low)",
     ),
     ("classes_match", "the number of outputs is not the number of classes"),
     ("labels_supervised", "all labels are masked with ignore_index (-100): nothing is learned"),
