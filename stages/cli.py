@@ -20,6 +20,7 @@ holdshort lab [--seed 42]          have a tiny model learn eight sequences by he
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -392,7 +393,7 @@ def run_compose(overrides: Sequence[str], check: bool) -> int:
 
 def run_budget(overrides: Sequence[str], output: Path | None) -> int:
     """Exit code: 0 fits."""
-    from .spend import run  # torch and transformers: not for other commands
+    from .commands.spend import run  # torch and transformers: not for other commands
 
     return run(overrides, output)
 
@@ -406,7 +407,7 @@ def run_compare(name: str, report: Path | None) -> int:
     params = [params_of(arm, path_of(name)) for arm in comparison.arms]
     restart_pinned(params[0].run.cpu_threads)
     # torch: not for other commands, and not before the process is pinned
-    from .compare import run, run_scripts
+    from .commands.compare import run, run_scripts
 
     if comparison.of_scripts:
         return run_scripts(comparison, directory)
@@ -415,7 +416,7 @@ def run_compare(name: str, report: Path | None) -> int:
 
 def pinned_params(overrides: Sequence[str]) -> Params:
     """Params of this run, once the process is pinned as they ask."""
-    from .overrides import read_params  # pyarrow: not for other commands
+    from .commands.overrides import read_params  # pyarrow: not for other commands
 
     params = read_params(overrides)
     restart_pinned(params.run.cpu_threads)
@@ -425,29 +426,36 @@ def pinned_params(overrides: Sequence[str]) -> Params:
 def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so."""
     params = pinned_params(overrides)
-    from .selftest import run  # torch: not for other commands, and not before the process is pinned
+    from .commands.selftest import (
+        run,  # torch: not for other commands, and not before the process is pinned
+    )
 
-    return run(params, quick, report)
+    return run(params, overrides, quick, report)
 
 
 def run_lr_range(overrides: Sequence[str], steps: int, report: Path) -> int:
     """Exit code: 0 the rate fits, 1 it does not."""
     params = pinned_params(overrides)
-    from .lr_range import run  # torch: not for other commands, and not before the process is pinned
+    from .commands.lr_range import (
+        run,  # torch: not for other commands, and not before the process is pinned
+    )
 
-    return run(params, steps, report)
+    return run(params, overrides, steps, report)
 
 
 def run_audit_labels(arguments: argparse.Namespace) -> int:
     """Exit code: 0 passed, 1 failed."""
-    from .audit_labels import options_of, run  # transformers and pyarrow: not for other commands
+    from .commands.audit_labels import (  # transformers and pyarrow: not for other commands
+        options_of,
+        run,
+    )
 
     return run(options_of(arguments))
 
 
 def run_diagnose(arguments: argparse.Namespace) -> int:
     """Exit code: 0 nothing found, 1 a signature found."""
-    from .diagnose import options_of, run  # numpy: not for other commands
+    from .commands.diagnose import options_of, run  # numpy: not for other commands
 
     return run(options_of(arguments))
 
@@ -466,8 +474,8 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None, dee
         if target is not None:
             raise UserError("--deep computes with the model of the work tree; name no other target")
         restart_pinned(load_params("full_train").run.cpu_threads)
-    from .signing import mention_unchecked, run_check
-    from .verify import run  # torch: not for other commands
+    from .commands.signing import mention_unchecked, run_check
+    from .commands.verify import run  # torch: not for other commands
 
     if key is None and signature is not None:
         raise UserError("--signature is checked with a public key; give --key too")
@@ -479,35 +487,35 @@ def run_verify(target: str | None, key: Path | None, signature: Path | None, dee
 
 def run_attest(directory: Path, output: Path, key: Path | None) -> int:
     """Exit code: 0 done."""
-    from .attest import run  # DVC: not for other commands
+    from .commands.attest import run  # DVC: not for other commands
 
     return run(directory, output, key)
 
 
 def run_sign(directory: Path, key: Path, signature: Path | None) -> int:
     """Exit code: 0 done."""
-    from .signing import run_sign as run
+    from .commands.signing import run_sign as run
 
     return run(directory, key, signature)
 
 
 def run_reproduce(revision: str, steps: int | None, keep: bool, venv: bool) -> int:
     """Exit code: 0 the same bits, 1 not."""
-    from .reproduce import run  # torch and DVC: not for other commands
+    from .commands.reproduce import run  # torch and DVC: not for other commands
 
     return run(revision, steps, keep, venv)
 
 
 def run_explain(one: str, other: str, report: Path | None) -> int:
     """Exit code: 0 nothing differs, 1 something does."""
-    from .explain import run  # torch and DVC: not for other commands
+    from .commands.explain import run  # torch and DVC: not for other commands
 
     return run(one, other, report)
 
 
 def run_seeds(seeds: Sequence[int], report: Path) -> int:
     """Exit code: 0 every seed trained, 1 one was refused."""
-    from .seeds import run  # pandas: not for other commands
+    from .commands.seeds import run  # pandas: not for other commands
 
     return run(seeds, report)
 
@@ -515,19 +523,35 @@ def run_seeds(seeds: Sequence[int], report: Path) -> int:
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
-    from .replay import run  # torch: not for other commands, and not before the process is pinned
+    from .commands.replay import (
+        run,  # torch: not for other commands, and not before the process is pinned
+    )
 
     return run(directory)
 
 
 def run_lab(seed: int) -> int:
     """Exit code: 0 passed, 1 failed."""
-    from .lab import run  # torch: not for other commands
+    from .commands.lab import run  # torch: not for other commands
 
     return run(seed)
 
 
+def hand_over_to_project() -> None:
+    """Go on with the code of the project that this command stands in, as its stages do.
+
+    The installed command is that of one clone; another, or another branch, has gates of its own.
+    """
+    theirs = Path("stages/cli.py")
+    if __package__ == "stages" or not (theirs.is_file() and Path("dvc.yaml").is_file()):
+        return
+    if not theirs.samefile(__file__):
+        os.execv(sys.executable, [sys.executable, "-m", "stages.cli", *sys.argv[1:]])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
+    if arguments is None:
+        hand_over_to_project()
     options = build_parser().parse_args(arguments)
     runs: dict[str, Callable[[], int]] = {
         "compose": lambda: run_compose(options.overrides, options.check),

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from model_signing import signing
 
 from stages.attestation.keys import PASSWORD
+from stages.commands.signing import objections, sign, signature_of
 from stages.config import Refusal, UserError
 from stages.models.record import ModelRecord
 from stages.provenance.environment import compute_environment
-from stages.signing import objections, sign, signature_of
 
 from .hardening.outcome import assert_refused, holdshort, inside
 
@@ -188,6 +188,20 @@ def test_what_was_not_recorded_is_not_signed(model: Path, keys: Path, name: str)
     with pytest.raises((Refusal, UserError), match=word.partition(" ")[0]):
         sign(model, keys / "mine.key", signature_of(model))
     assert not signature_of(model).exists()
+
+
+def test_a_refusal_to_sign_says_what_is_done_about_it(model: Path, keys: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"other")
+    done = holdshort("sign", "--key", keys / "mine.key")
+    assert done.code == 1
+    assert "is not signed" in done.errors and "`dvc checkout`" in done.errors
+
+
+def test_attestations_are_signed_by_what_writes_them(model: Path, keys: Path) -> None:
+    Path("attestations").mkdir()
+    Path("attestations/gates.intoto.json").write_text("{}", encoding="utf-8")
+    done = holdshort("sign", "attestations", "--key", keys / "mine.key")
+    assert_refused(done, "holds attestations", "`holdshort attest --output attestations --key KEY`")
 
 
 def test_a_changed_model_makes_verify_fail(signed: Path, keys: Path) -> None:

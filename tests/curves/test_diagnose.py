@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stages.cli import main
+from stages.commands.diagnose import Options, run
 from stages.curves.signature import Known
-from stages.diagnose import Options, run
 
 from .test_healthy import OWN_RUN
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stages import selftest
+from stages.commands import selftest
 from stages.faults.catalogue import FAULTS, TITLES
 from stages.faults.matrix import Outcome, account, outcome_of
 from stages.faults.running import Found, Run

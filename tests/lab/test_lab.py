@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from stages import cli, lab
+from stages import cli
 from stages.chat.collator import Batch
 from stages.chat.labels import IGNORE_INDEX
+from stages.commands import lab
+from stages.commands.lab import PAD, STOP, LabRun, make_batch, make_exercises, measure, memorise
 from stages.config import UserError
 from stages.config.protocol import read_protocol
 from stages.config.schema import Run
-from stages.lab import PAD, STOP, LabRun, make_batch, make_exercises, measure, memorise
 from stages.probes.fingerprint import RunTrace
 from stages.training.determinism import make_deterministic
 from stages.training.loss import causal_lm_loss

@@ -19,10 +19,10 @@ from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import Statement
 from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage
 
-from stages.attest import attest
 from stages.attestation.bill_of_materials import bill_of_materials
 from stages.attestation.facts import Facts, gather, read_requirements
 from stages.attestation.statements import gates_statement, provenance_statement
+from stages.commands.attest import attest
 from stages.config import Refusal, UserError
 from stages.models.record import ModelRecord, read_record
 from stages.provenance.hashing import sha256_file
@@ -336,7 +336,7 @@ def test_a_machine_without_the_device_may_attest(
     def refuse(*facts: object) -> NoReturn:
         raise UserError("torch sees no GPU here")
 
-    monkeypatch.setattr("stages.verify.compute_environment", refuse)
+    monkeypatch.setattr("stages.commands.verify.compute_environment", refuse)
     with inside(cleared.path):
         attest(MODEL, OUTPUT)
 

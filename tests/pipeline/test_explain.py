@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from stages.commands.explain import run
 from stages.config import UserError
-from stages.explain import run
 from stages.provenance.hashing import sha256_file
 from stages.provenance.records import SEAL, sealed
 

@@ -29,3 +29,5 @@ def test_the_rate_of_the_run_fits_and_others_do_not(cleared: Project) -> None:
     for rate, place in (("0.00001", "too low"), ("3", "too high")):
         done = cleared.holdshort("lr-range", f"train.learning_rate={rate}")
         assert (done.returncode, place in done.stdout) == (1, True), done.stdout
+        page = cleared.read("reports/lr_range/index.html")
+        assert f"Of conf/ with train.learning_rate={rate}." in page

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.commands.reproduce import print_environment, run
 from stages.config import UserError
-from stages.reproduce import print_environment, run
 from stages.revisions.record import Record
 from stages.revisions.scratch import bring_inputs, cloned, forget_results
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.commands.seeds import print_spread, run, spread
 from stages.config import UserError
-from stages.seeds import print_spread, run, spread
 
 from ..project import Project
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.commands.reproduce import print_other_versions, run
 from stages.config import UserError
-from stages.reproduce import print_other_versions, run
 from stages.revisions.environments import held
 from stages.revisions.record import Record
 

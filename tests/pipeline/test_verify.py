@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from stages.commands.recompute import compare_numbers
+from stages.commands.verify import run
 from stages.config import UserError
 from stages.models.record import RECORD, read_record
 from stages.provenance.hashing import sha256_file
-from stages.recompute import compare_numbers
-from stages.verify import run
 
 from ..project import Project
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
-from stages.audit_labels import Options, run
 from stages.chat.conversation import Message
 from stages.chat.labels import IGNORE_INDEX
+from stages.commands.audit_labels import Options, run
 
 from .fetch import FetchError, tokenizer_directory
 

@@ -11,19 +11,19 @@ for the same run. Exit code: 0 done, 1 refused, 2 bad input.
 from pathlib import Path
 from typing import Any
 
-from .attestation.bill_of_materials import bill_of_materials
-from .attestation.documents import DOCUMENTS, GATES, MATERIALS, PROVENANCE
-from .attestation.facts import gather
-from .attestation.statements import gates_statement, provenance_statement
-from .config import Refusal, UserError
-from .config.load import PARAMS_FILE
-from .models.record import read_record
-from .provenance.drift import Drift
-from .provenance.hashing import sha256_file
-from .provenance.records import read_json, write_json
-from .report.terminal import console
+from ..attestation.bill_of_materials import bill_of_materials
+from ..attestation.documents import DOCUMENTS, GATES, MATERIALS, PROVENANCE
+from ..attestation.facts import gather
+from ..attestation.statements import gates_statement, provenance_statement
+from ..config import Refusal, UserError
+from ..config.load import PARAMS_FILE
+from ..models.record import read_record
+from ..provenance.drift import Drift
+from ..provenance.hashing import sha256_file
+from ..provenance.records import read_json, write_json
+from ..report.terminal import console
+from ..verdict.clearance import CLEARANCE, MANIFEST
 from .signing import entries, sign_files, signature_of, signer
-from .verdict.clearance import CLEARANCE, MANIFEST
 from .verify import NO_MANIFEST, compare_trained, find_drifts, told
 
 KEPT_BY_EITHER = "`git checkout` or `dvc checkout`, whichever keeps the {}"

@@ -11,10 +11,10 @@ nothing; DIR gets a page. Exit code: 0 nothing differs, 1 something does, 2 it c
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .provenance.drift import Drift
-from .report.page import Section, Table, write_page
-from .report.terminal import console
-from .revisions.comparison import (
+from ..provenance.drift import Drift
+from ..report.page import Section, Table, write_page
+from ..report.terminal import console
+from ..revisions.comparison import (
     TRAINING,
     Comparison,
     compare_records,
@@ -22,9 +22,9 @@ from .revisions.comparison import (
     data_not_run,
     params_not_run,
 )
-from .revisions.models import compare_models, is_model, opened
-from .revisions.printing import print_comparison, print_drifts
-from .revisions.record import Record, in_order
+from ..revisions.models import compare_models, is_model, opened
+from ..revisions.printing import print_comparison, print_drifts
+from ..revisions.record import Record, in_order
 
 SINCE = ("run", "changed since")
 

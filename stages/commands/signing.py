@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .attestation.documents import holds_attestations
-from .attestation.keys import password_for, refuse_no_public_key
-from .config import Refusal, UserError
-from .config.errors import visible
-from .models.record import MODEL, NO_MODEL, RECORD, read_record
-from .report.terminal import console
+from ..attestation.documents import holds_attestations
+from ..attestation.keys import password_for, refuse_no_public_key
+from ..config import Refusal, UserError
+from ..config.errors import visible
+from ..models.record import MODEL, NO_MODEL, RECORD, read_record
+from ..report.terminal import console
 from .verify import compare_model, told
 from .verify import run as compare_records
 
@@ -64,16 +64,24 @@ def every_file() -> Any:
 
 
 def refuse_unrecorded(directory: Path) -> None:
-    """Raises Refusal where the directory is not what full_train wrote and recorded."""
+    """Raises Refusal where the directory is not what full_train wrote and recorded.
+
+    Raises UserError for attestations, which have no record.
+    """
+    if holds_attestations(directory) and not (directory / RECORD).exists():
+        raise UserError(
+            f"{directory} holds attestations, and no model: `{signing_command(directory)}` writes "
+            "and signs them"
+        )
     record = read_record(directory)
     reasons = [told(drift) for drift in compare_model(directory, record)]
     if not reasons:
         known = {*record.files, RECORD}
         reasons = [f"{name} is not recorded" for name in entries(directory) if name not in known]
     if reasons:
-        raise Refusal(
-            "\n".join([f"{directory} is not what {RECORD} records, and is not signed", *reasons])
-        )
+        heading = f"{directory} is not what {RECORD} records, and is not signed"
+        remedy = "copy it anew from where it was trained; there `dvc checkout` brings it back"
+        raise Refusal("\n".join([heading, *reasons, remedy]))
 
 
 def signer(key: Path) -> Any:

@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from .chat.tokenizer import ChatTokenizer
-from .config import Params
-from .faults.catalogue import FAULTS
-from .faults.fault import GATES, Fault, Gate, Kind
-from .faults.healthy import VARIATIONS
-from .faults.matrix import (
+from ..chat.tokenizer import ChatTokenizer
+from ..config import Params
+from ..faults.catalogue import FAULTS
+from ..faults.fault import GATES, Fault, Gate, Kind
+from ..faults.healthy import VARIATIONS
+from ..faults.matrix import (
     GOT_THROUGH,
     WORDS,
     Listed,
@@ -31,15 +31,15 @@ from .faults.matrix import (
     outcome_of,
     record_of,
 )
-from .faults.rates import tell_rate, upper_bound
-from .faults.running import Run, run_fault, run_gates
-from .mask_audit.controls import Control
-from .mask_report import prove_audit
-from .overrides import refuse_other_tokens
-from .provenance.records import write_json
-from .report.page import Section, Table, write_page
-from .report.terminal import console, progress
-from .training.setup import Parts
+from ..faults.rates import tell_rate, upper_bound
+from ..faults.running import Run, run_fault, run_gates
+from ..mask_audit.controls import Control
+from ..mask_report import prove_audit
+from ..provenance.records import write_json
+from ..report.page import Section, Table, write_page
+from ..report.terminal import console, progress
+from ..training.setup import Parts
+from .overrides import name_run, refuse_other_tokens
 
 NAMED = {True: "yes", False: "no", None: "-"}
 """Whether the gate names the cause; None where there is none to name, or nobody asked."""
@@ -170,10 +170,12 @@ def write_report(
     controls: Sequence[Control],
     listed: Sequence[Listed],
     healthy: Run,
+    overrides: Sequence[str],
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     alarms, trials = count_alarms(variations)
     record = {
+        "run": name_run(overrides),
         "healthy": {gate: list(healthy.found[gate].checks) for gate in GATES},
         "variations": variations,
         "false_alarms": {
@@ -211,6 +213,7 @@ def write_report(
         for one in outcomes
     ]
     sections = [
+        Section("The run", f"{name_run(overrides)}."),
         *describe_list(listed),
         Section(
             "Planted faults",
@@ -226,7 +229,7 @@ def write_report(
     write_page("selftest", __doc__, sections=sections, directory=directory)
 
 
-def run(params: Params, quick: bool, directory: Path) -> int:
+def run(params: Params, overrides: Sequence[str], quick: bool, directory: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so. Raises UserError without tokens."""
     refuse_other_tokens(params)
     with console.status("running the healthy configuration"):
@@ -261,7 +264,7 @@ def run(params: Params, quick: bool, directory: Path) -> int:
     for one in outcomes:
         if one.status in GOT_THROUGH:
             console.print(f"{WORDS[one.status]}: {one.fault.name}: {one.note}")
-    write_report(directory, outcomes, variations, controls, listed, healthy)
+    write_report(directory, outcomes, variations, controls, listed, healthy, overrides)
     console.print(f"written: {directory / 'index.html'}")
     got_through = [one for one in outcomes if one.status in GOT_THROUGH]
     return int(bool(missed or alarms or got_through))

@@ -15,16 +15,16 @@ from pathlib import Path
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from .comparison.declared import Comparison, path_of
-from .comparison.report import TITLES, Shown, cell, difference, told_of, varying, write_report
-from .comparison.scripts import load_script, try_script
-from .comparison.scripts import write_report as write_script_report
-from .comparison.training import set_up, train_arm
-from .config import Params, UserError
-from .faults.fault import DoesNotApply
+from ..comparison.declared import Comparison, path_of
+from ..comparison.report import TITLES, Shown, cell, difference, told_of, varying, write_report
+from ..comparison.scripts import load_script, try_script
+from ..comparison.scripts import write_report as write_script_report
+from ..comparison.training import set_up, train_arm
+from ..config import Params, UserError
+from ..faults.fault import DoesNotApply
+from ..provenance.records import format_value
+from ..report.terminal import STATUS_STYLE, console, progress
 from .overrides import refuse_other_tokens
-from .provenance.records import format_value
-from .report.terminal import STATUS_STYLE, console, progress
 
 
 def train_arms(comparison: Comparison, params: list[Params]) -> list[Shown]:

@@ -15,21 +15,21 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from .config import UserError
-from .provenance.drift import Drift, compare, compare_environment, promise
-from .provenance.environment import Environment, compute_environment, package_versions
-from .report.terminal import console
-from .revisions.comparison import (
+from ..config import UserError
+from ..provenance.drift import Drift, compare, compare_environment, promise
+from ..provenance.environment import Environment, compute_environment, package_versions
+from ..report.terminal import console
+from ..revisions.comparison import (
     TRAINING,
     Comparison,
     compare_records,
     compare_stages,
     requirements,
 )
-from .revisions.environments import environment_in, installed
-from .revisions.printing import print_comparison, print_drifts
-from .revisions.record import LOCK, Record, in_order, outputs
-from .revisions.scratch import (
+from ..revisions.environments import environment_in, installed
+from ..revisions.printing import print_comparison, print_drifts
+from ..revisions.record import LOCK, Record, in_order, outputs
+from ..revisions.scratch import (
     HERE,
     bring_inputs,
     cloned,
@@ -37,7 +37,7 @@ from .revisions.scratch import (
     run_here,
     run_stages,
 )
-from .revisions.training import TELEMETRY, first_step
+from ..revisions.training import TELEMETRY, first_step
 
 NAMES = ("recorded", "computed")
 FIRST_STEPS = "stages/first_steps.py"

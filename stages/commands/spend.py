@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from .chat.token_store import TOKENS, TokenStore
-from .config import Params, Refusal, UserError
-from .config.errors import reading
-from .config.schema import HubModel
-from .estimate.architecture import find_architecture
-from .estimate.budget import (
+from ..chat.token_store import TOKENS, TokenStore
+from ..config import Params, Refusal, UserError
+from ..config.errors import reading
+from ..config.schema import HubModel
+from ..estimate.architecture import find_architecture
+from ..estimate.budget import (
     ASSUMPTION,
     Budget,
     adapter_training_config,
@@ -22,10 +22,10 @@ from .estimate.budget import (
     table_of,
     too_large,
 )
-from .estimate.hardware import read_hardware
+from ..estimate.hardware import read_hardware
+from ..provenance.records import write_json
+from ..report.terminal import console
 from .overrides import read_params
-from .provenance.records import write_json
-from .report.terminal import console
 
 
 def vocabulary_of(params: Params) -> int:
@@ -48,8 +48,8 @@ def count_all_steps(params: Params) -> int:
             "train.max_steps is -1, and how many steps num_train_epochs are is known after "
             "`dvc repro mask_report`; run it, or budget with train.max_steps=N"
         )
-    from .training.batches import BatchPlan
-    from .training.schedule import count_steps
+    from ..training.batches import BatchPlan
+    from ..training.schedule import count_steps
 
     lengths = TokenStore("train").lengths()
     plan = BatchPlan(lengths, params.data.max_length, params.train, params.run.seed)
@@ -63,7 +63,7 @@ def budget_of(params: Params) -> Budget:
         read_hardware(params.run.hardware)
     vocabulary = 0 if isinstance(model, HubModel) else vocabulary_of(params)
     architecture = find_architecture(model, vocabulary)
-    from .estimate.parameters import count_on_meta  # torch, which takes seconds
+    from ..estimate.parameters import count_on_meta  # torch, which takes seconds
 
     return make_budget(params, count_on_meta(model, vocabulary), architecture, steps)
 

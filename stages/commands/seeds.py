@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 from rich.table import Table as TerminalTable
 
-from .config.errors import UserError
-from .provenance.git import lineage, read_git, refuse_elsewhere
-from .provenance.records import format_value
-from .report.page import Section, Table, write_page
-from .report.spread import deviation_of
-from .report.terminal import console, progress
+from ..config.errors import UserError
+from ..provenance.git import lineage, read_git, refuse_elsewhere
+from ..provenance.records import format_value
+from ..report.page import Section, Table, write_page
+from ..report.spread import deviation_of
+from ..report.terminal import console, progress
 
 METRICS = "metrics/full_train.json"
 COLUMNS = ("metric", "mean", "sd", "lowest", "highest")

@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .chat.tokenizer import ChatTokenizer
-from .config.errors import UserError
-from .config.schema import Labels
-from .foreign.auditor import Auditor, Outcome
-from .foreign.columns import LABELS
-from .foreign.locating import Located
-from .foreign.report_files import write_report
-from .foreign.source import Source, read_source
-from .foreign.survey import PreShifted, Survey, survey
-from .provenance.code import sources_sha256
-from .provenance.environment import RENDERING_PACKAGES, software_environment
-from .provenance.hashing import files_below, sha256_file
-from .reading.dialects import Dialect
-from .report.terminal import console, print_verdict
-from .verdict.judging import Measured, judge_all, overall_status, passes, rank_causes
-from .verdict.record import Binding, Verdict, make_verdict
-from .verdict.rules.audit_labels import CAUSES, NOT_COVERED, RULES
+from ..chat.tokenizer import ChatTokenizer
+from ..config.errors import UserError
+from ..config.schema import Labels
+from ..foreign.auditor import Auditor, Outcome
+from ..foreign.columns import LABELS
+from ..foreign.locating import Located
+from ..foreign.report_files import write_report
+from ..foreign.source import Source, read_source
+from ..foreign.survey import PreShifted, Survey, survey
+from ..provenance.code import sources_sha256
+from ..provenance.environment import RENDERING_PACKAGES, software_environment
+from ..provenance.hashing import files_below, sha256_file
+from ..reading.dialects import Dialect
+from ..report.terminal import console, print_verdict
+from ..verdict.judging import Measured, judge_all, overall_status, passes, rank_causes
+from ..verdict.record import Binding, Verdict, make_verdict
+from ..verdict.rules.audit_labels import CAUSES, NOT_COVERED, RULES
 
 SUPERVISE = ("content", "reasoning", "tool_call", "scaffold")
 TEMPLATE_DATE = "2026-01-01"
@@ -151,7 +151,7 @@ def describe(options: Options, surveyed: Survey, outcome: Outcome, source: Sourc
 
 def code_files() -> dict[str, Path]:
     """Name below the package -> file of all code that decides a verdict."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     below = [file for name in PACKAGES for file in files_below(package / name)]
     files = [Path(__file__), *(file for file in below if file.suffix == ".py")]
     return {file.relative_to(package).as_posix(): file for file in files}

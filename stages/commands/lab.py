@@ -18,38 +18,38 @@ from typing import Any
 import numpy as np
 import torch
 
-from .chat.collator import Batch, collate
-from .chat.labels import IGNORE_INDEX
-from .chat.token_store import TokenRow
-from .config.errors import UserError
-from .config.fresh_process import in_fresh_processes
-from .config.launch import pinned_environment
-from .config.protocol import read_protocol
-from .config.schema import Optimizer, OverfitGate, Run
-from .models.build import count_parameters
-from .models.tiny_lora import TinyLoRALanguageModel, is_adapter
-from .probes.fingerprint import (
+from ..chat.collator import Batch, collate
+from ..chat.labels import IGNORE_INDEX
+from ..chat.token_store import TokenRow
+from ..config.errors import UserError
+from ..config.fresh_process import in_fresh_processes
+from ..config.launch import pinned_environment
+from ..config.protocol import read_protocol
+from ..config.schema import Optimizer, OverfitGate, Run
+from ..models.build import count_parameters
+from ..models.tiny_lora import TinyLoRALanguageModel, is_adapter
+from ..probes.fingerprint import (
     RunTrace,
     digests_of,
     first_difference,
     optimizer_sha256,
     weights_sha256,
 )
-from .probes.initial_loss import InitialLoss, measure_initial_loss
-from .provenance.code import sources_sha256
-from .provenance.environment import compute_environment
-from .provenance.hashing import files_below
-from .provenance.records import finite, write_json
-from .report.terminal import console, print_table, print_verdict
-from .training.determinism import make_deterministic
-from .training.loss import causal_lm_loss
-from .training.optimizer import build_optimizer
-from .training.schedule import constant_schedule
-from .training.setup import Trainer, make_autocast, make_scaler
-from .training.step import train_step
-from .verdict.judging import Measured, judge_all, overall_status, passes, rank_causes
-from .verdict.record import Binding, Verdict, make_verdict
-from .verdict.rules.lab import CAUSES, NOT_COVERED, RULES
+from ..probes.initial_loss import InitialLoss, measure_initial_loss
+from ..provenance.code import sources_sha256
+from ..provenance.environment import compute_environment
+from ..provenance.hashing import files_below
+from ..provenance.records import finite, write_json
+from ..report.terminal import console, print_table, print_verdict
+from ..training.determinism import make_deterministic
+from ..training.loss import causal_lm_loss
+from ..training.optimizer import build_optimizer
+from ..training.schedule import constant_schedule
+from ..training.setup import Trainer, make_autocast, make_scaler
+from ..training.step import train_step
+from ..verdict.judging import Measured, judge_all, overall_status, passes, rank_causes
+from ..verdict.record import Binding, Verdict, make_verdict
+from ..verdict.rules.lab import CAUSES, NOT_COVERED, RULES
 
 RECORD = Path("reports/lab/overfit_run_record.json")
 MODEL = {"vocab_size": 64, "d_model": 32, "n_layers": 1, "n_heads": 8, "r": 16, "lora_alpha": 32}
@@ -236,9 +236,9 @@ def measure(run: LabRun, again: RunTrace, other_seed: RunTrace) -> dict[str, Mea
 
 def bind(seed: int, limits: dict[str, Any]) -> Binding:
     """What the verdict is bound to: the lab's settings and limits, this code, its libraries."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     roots = (
-        package / "lab.py",
+        Path(__file__),
         *(package / name for name in ("chat", "models", "probes", "training")),
     )
     files = [file for root in roots for file in files_below(root) if file.suffix == ".py"]

@@ -17,22 +17,22 @@ from pathlib import Path
 
 import torch
 
-from .chat.collator import Batch
-from .chat.token_store import TokenRow
-from .chat.tokenizer import ChatTokenizer
-from .config import Params, UserError, load_params
-from .config.errors import reading
-from .probes.evaluating import evaluating
-from .probes.initial_loss import reference_loss
-from .probes.non_finite import Origin, watching_origins
-from .provenance.environment import compute_environment
-from .report.terminal import console, print_table, progress
-from .training.checkpoint import load_state
-from .training.incident import Incident, latest_incident
-from .training.run import Run, start_run
-from .training.state import capture, restore
-from .training.step import forward
-from .verdict.clearance import authorise
+from ..chat.collator import Batch
+from ..chat.token_store import TokenRow
+from ..chat.tokenizer import ChatTokenizer
+from ..config import Params, UserError, load_params
+from ..config.errors import reading
+from ..probes.evaluating import evaluating
+from ..probes.initial_loss import reference_loss
+from ..probes.non_finite import Origin, watching_origins
+from ..provenance.environment import compute_environment
+from ..report.terminal import console, print_table, progress
+from ..training.checkpoint import load_state
+from ..training.incident import Incident, latest_incident
+from ..training.run import Run, start_run
+from ..training.state import capture, restore
+from ..training.step import forward
+from ..verdict.clearance import authorise
 
 ROWS_SHOWN = 8
 TEXT_SHOWN = 60

@@ -9,14 +9,14 @@ it on artifacts/tokens/ as full_train did. Writes nothing.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .config import Params, UserError
-from .full_train import answer
-from .models.load import load_trained
-from .models.record import MODEL
-from .provenance.drift import Drift
-from .provenance.records import read_metrics
-from .training.evaluation import first_turns, share_exact, share_stopped
-from .training.run import start_run, validation_loss
+from ..config import Params, UserError
+from ..full_train import answer
+from ..models.load import load_trained
+from ..models.record import MODEL
+from ..provenance.drift import Drift
+from ..provenance.records import read_metrics
+from ..training.evaluation import first_turns, share_exact, share_stopped
+from ..training.run import start_run, validation_loss
 
 TOLERANCE = 1e-3
 """Relative, for losses that other processors compute; a share may move by one answer."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .chat.token_store import TOKENS
-from .config import UserError, load_params, read_yaml
-from .config.errors import reading, visible
-from .config.load import PARAMS_FILE, declared_keys, declared_values
-from .models.record import MODEL, RECORD, ModelRecord, read_record
-from .provenance.base_model import resolve_file
-from .provenance.code import code_sha256
-from .provenance.drift import (
+from ..chat.token_store import TOKENS
+from ..config import UserError, load_params, read_yaml
+from ..config.errors import reading, visible
+from ..config.load import PARAMS_FILE, declared_keys, declared_values
+from ..models.record import MODEL, RECORD, ModelRecord, read_record
+from ..provenance.base_model import resolve_file
+from ..provenance.code import code_sha256
+from ..provenance.drift import (
     ABSENT,
     MISSING,
     Drift,
@@ -33,14 +33,14 @@ from .provenance.drift import (
     compare_recorded,
     promise,
 )
-from .provenance.environment import compute_environment, recorded_facts
-from .provenance.git import lineage
-from .provenance.hashing import files_below, inside, sha256_files
-from .provenance.records import is_sealed, read_json
-from .report.terminal import console
-from .revisions.printing import line, shorten
-from .verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
-from .verdict.record import Verdict, verdict_path
+from ..provenance.environment import compute_environment, recorded_facts
+from ..provenance.git import lineage
+from ..provenance.hashing import files_below, inside, sha256_files
+from ..provenance.records import is_sealed, read_json
+from ..report.terminal import console
+from ..revisions.printing import line, shorten
+from ..verdict.clearance import CLEARANCE, MANIFEST, gate_digests, read_verdicts, run_digest
+from ..verdict.record import Verdict, verdict_path
 
 LOCK = Path("dvc.lock")
 SHOWN = 3

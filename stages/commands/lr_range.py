@@ -7,16 +7,17 @@ reports/lr_range/ (sweep.csv and a page) and nothing else.
     holdshort lr-range [OVERRIDE ...] [--steps N] [--report DIR]
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from .config import Params, UserError
-from .overrides import refuse_other_tokens
-from .probes.rate_range import Finding, Sweep, read_sweep, sweep_rates
-from .report.page import Section, Table, write_page
-from .report.plots import Chart, draw
-from .report.terminal import console, progress
+from ..config import Params, UserError
+from ..probes.rate_range import Finding, Sweep, read_sweep, sweep_rates
+from ..report.page import Section, Table, write_page
+from ..report.plots import Chart, draw
+from ..report.terminal import console, progress
+from .overrides import name_run, refuse_other_tokens
 
 FEWEST_STEPS = 20
 """Over eight orders of magnitude, so that two steps and a half fall on each."""
@@ -36,7 +37,9 @@ def describe(finding: Finding, rate: float) -> list[tuple[str, str]]:
     ]
 
 
-def write_report(directory: Path, sweep: Sweep, finding: Finding, rate: float) -> None:
+def write_report(
+    directory: Path, sweep: Sweep, finding: Finding, rate: float, overrides: Sequence[str]
+) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame(
         {"learning_rate": sweep.rates, "loss": sweep.losses, "smoothed": sweep.smoothed}
@@ -56,12 +59,17 @@ def write_report(directory: Path, sweep: Sweep, finding: Finding, rate: float) -
         marks=marks,
     )
     sections = [
-        Section("Rates", charts=[draw(chart)], table=Table(("", "rate"), describe(finding, rate)))
+        Section(
+            "Rates",
+            f"Of {name_run(overrides)}.",
+            charts=[draw(chart)],
+            table=Table(("", "rate"), describe(finding, rate)),
+        )
     ]
     write_page("lr_range", __doc__, sections=sections, directory=directory)
 
 
-def run(params: Params, steps: int, directory: Path) -> int:
+def run(params: Params, overrides: Sequence[str], steps: int, directory: Path) -> int:
     """Exit code: 0 the rate fits, 1 it does not, or the loss never falls.
 
     Raises UserError without tokens, or for too few steps to see a loss fall.
@@ -77,6 +85,6 @@ def run(params: Params, steps: int, directory: Path) -> int:
     finding, rate = read_sweep(sweep), params.train.learning_rate
     for what, value in describe(finding, rate):
         console.print(f"{what}: {value}")
-    write_report(directory, sweep, finding, rate)
+    write_report(directory, sweep, finding, rate, overrides)
     console.print(f"written: {directory / 'index.html'}")
     return int(finding.suggestion is None or finding.place(rate) is not None)

@@ -2,19 +2,24 @@
 
 from collections.abc import Sequence
 
-from .chat.split import DATASET
-from .chat.token_store import TOKENS
-from .config import Params, UserError, parse_params, read_yaml
-from .config.load import PARAMS_FILE
+from ..chat.split import DATASET
+from ..chat.token_store import TOKENS
+from ..config import Params, UserError, parse_params, read_yaml
+from ..config.load import PARAMS_FILE
 
 
 def read_params(overrides: Sequence[str]) -> Params:
     """params.yaml as it is, or what conf/ composes with overrides."""
     if not overrides:
         return parse_params(read_yaml(PARAMS_FILE))
-    from .compose import composed_params
+    from ..compose import composed_params
 
     return composed_params(overrides)
+
+
+def name_run(overrides: Sequence[str]) -> str:
+    """Of which run a page tells."""
+    return f"conf/ with {' '.join(overrides)}" if overrides else str(PARAMS_FILE)
 
 
 def refuse_other_tokens(params: Params) -> None:

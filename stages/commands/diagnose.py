@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .config.errors import UserError, visible
-from .curves.columns import NAMES, Role
-from .curves.diagnosis import Diagnosis, diagnose
-from .curves.read_log import read_log
-from .curves.run_log import RunLog
-from .curves.signature import Known, Signature
-from .report.terminal import console
+from ..config.errors import UserError, visible
+from ..curves.columns import NAMES, Role
+from ..curves.diagnosis import Diagnosis, diagnose
+from ..curves.read_log import read_log
+from ..curves.run_log import RunLog
+from ..curves.signature import Known, Signature
+from ..report.terminal import console
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run(options: Options) -> int:
     told = describe_log(options.log, log)
     print_diagnosis(told, diagnosis)
     if options.report is not None:
-        from .curves.report_files import write_report  # matplotlib: only when a page is asked for
+        from ..curves.report_files import write_report  # matplotlib: only when a page is asked for
 
         page = write_report(options.report, __doc__, log, diagnosis, told, options.known)
         console.print(f"evidence: {page}")

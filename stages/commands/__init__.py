@@ -1,0 +1,1 @@
+"""The commands of `holdshort`, a module each: what DVC itself does not offer."""
