@@ -8,7 +8,7 @@ torchtune, Megatron, nanoGPT and W&B give.
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -117,8 +117,16 @@ PATTERNS: dict[Role, str] = {
     "validation_loss": r"(eval|val|valid|validation|dev)_\w+_loss",
     "learning_rate": r"(lr|learning_rate)_\w+",
 }
+NULLS = ("null", "none", "na", "n/a")
+"""Words for no number, by which many programs also write NaN."""
+NOT_LOGGED = ("", "no log", "-")
+"""transformers writes "No log" in a notebook's table, before the first loss."""
 Cell = float | None
 """None: nothing stands there, or null."""
+
+
+FEWEST_FALLING = 3
+"""Steps that only fall are those of one run, newest first; two can be the first of two runs."""
 
 
 @dataclass(frozen=True)
@@ -206,24 +214,26 @@ def number(cell: Any, place: str, name: str) -> Cell:
             return math.inf if cell > 0 else -math.inf
     if isinstance(cell, str):
         text = cell.strip()
-        if not text or text.lower() in ("null", "none", "na", "n/a"):
+        if text.lower() in (*NULLS, *NOT_LOGGED):
             return None
         try:
             return float(text)
         except ValueError:
             pass
-    raise UserError(f"{place}: '{name}' is {str(cell)[:40]!r}; it must be a number")
+    raise UserError(
+        f"{place}: '{name}' is {str(cell)[:40]!r}; it must be a number, with a decimal point"
+    )
 
 
 def is_nulled(cell: Any) -> bool:
-    """Is it the word for no number, by which many programs also write NaN?"""
-    return isinstance(cell, str) and cell.strip().lower() in ("null", "none", "na", "n/a")
+    return isinstance(cell, str) and cell.strip().lower() in NULLS
 
 
 def to_run_log(table: Rows, mapped: Mapping[Role, str]) -> RunLog:
     """The curves of the table's columns. Raises UserError when a cell is no number."""
     names = dict.fromkeys(name for _, row in table.rows for name in row)
     chosen = choose(names, mapped)
+    table = oldest_first(table, chosen)
     columns = {
         name: [number(row.get(name), place, name) for place, row in table.rows]
         for name in (*chosen.single.values(), *chosen.validation)
@@ -274,6 +284,19 @@ def to_run_log(table: Rows, mapped: Mapping[Role, str]) -> RunLog:
         max_steps=table.max_steps or (planned[-1] if planned else None),
         remarks=tuple(remarks),
     )
+
+
+def oldest_first(table: Rows, chosen: Chosen) -> Rows:
+    """The rows turned round where their steps only fall, as dashboards list them."""
+    name = chosen.single.get("step", chosen.single.get("epoch"))
+    if name is None:
+        return table
+    cells = [number(row.get(name), place, name) for place, row in table.rows]
+    steps = [cell for cell in cells if cell is not None and not math.isnan(cell)]
+    if len(set(steps)) < FEWEST_FALLING or any(a < b for a, b in pairwise(steps)):
+        return table
+    remark = "the lines run from the last step to the first, and were turned round"
+    return replace(table, rows=table.rows[::-1], remarks=(*table.remarks, remark))
 
 
 def is_nan(cell: Cell) -> bool:

@@ -2,7 +2,7 @@
 
 A file: trainer_state.json of transformers, .csv, .tsv, .jsonl, .json, an event file of TensorBoard,
 a .wandb file. A directory: a run or a checkpoint of transformers, or one with event files, or an
-offline run of W&B.
+offline run of W&B, or reports/full_train/, or one with a single log.
 """
 
 import csv
@@ -23,6 +23,8 @@ from .wandb_run import read_wandb
 STATE = "trainer_state.json"
 STEP_LOG = ("time", "step", "loss", "seconds")
 """The columns of logs/full_train.csv, which has no header line."""
+TELEMETRY = "telemetry.csv"
+"""Beside other tables in reports/full_train/."""
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".wandb")
 
 
@@ -72,9 +74,15 @@ def read_directory(path: Path) -> Rows:
         return read_wandb(offline[0])
     if any(path.rglob(EVENT_FILES)):
         return read_event_files(path)
+    if (path / TELEMETRY).is_file():
+        return read_rows(path / TELEMETRY)
+    logs = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if len(logs) == 1:
+        return read_rows(logs[0])
+    others = f" (it has {', '.join(log.name for log in logs[:5])})" if logs else ""
     raise UserError(
-        f"{path} holds no {STATE}, no checkpoint-*/{STATE}, no event file ({EVENT_FILES}) and no "
-        "run of W&B (run-*.wandb); name the log file itself"
+        f"{path} holds no {STATE}, no checkpoint-*/{STATE}, no event file ({EVENT_FILES}), no run "
+        f"of W&B (run-*.wandb) and no {TELEMETRY}; name the log file itself{others}"
     )
 
 

@@ -134,6 +134,28 @@ def test_only_the_last_run_of_a_file_is_judged() -> None:
     assert log.remarks == ("4 lines of earlier runs stand above the last run, and were left out",)
 
 
+def test_a_log_with_the_newest_line_first_is_turned_round() -> None:
+    rows = [{"loss": 3.0 - step, "step": step} for step in (0, 1, 1, 2)]
+    log = read(rows[::-1])
+    assert log.loss is not None
+    assert log.loss.steps.tolist() == [0, 1, 2]
+    assert log.loss.values.tolist() == [3.0, 2.0, 1.0]
+    assert "turned round" in log.remarks[0]
+
+
+def test_two_runs_of_a_step_each_are_not_turned_round() -> None:
+    log = read([{"loss": 9.0, "step": 1}, {"loss": 1.0, "step": 0}])
+    assert log.loss is not None
+    assert log.loss.values.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("cell", ["No log", "-", ""])
+def test_what_was_not_logged_is_a_gap(cell: str) -> None:
+    log = read([{"loss": cell, "eval_loss": 2.0, "step": 0}, {"loss": 1.0, "step": 1}])
+    assert log.loss is not None
+    assert log.loss.values.tolist() == [1.0]
+
+
 def test_steps_that_a_resumed_run_logged_again_count_once() -> None:
     steps = [0, 1, 2, 3, 2, 3, 4]
     log = read([{"loss": float(i), "step": step} for i, step in enumerate(steps)])

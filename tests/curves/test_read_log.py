@@ -290,6 +290,16 @@ def test_a_damaged_log_is_refused_in_a_sentence(
     assert "\n" not in str(refusal.value)
 
 
+def test_a_directory_with_one_log_or_with_telemetry_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,loss\n0,2.0\n1,1.0\n", encoding="utf-8")
+    assert losses(read_log(tmp_path, {})) == [2.0, 1.0]
+    (tmp_path / "answers.csv").write_text("a,b\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"it has answers\.csv, metrics\.csv"):
+        read_log(tmp_path, {})
+    (tmp_path / "telemetry.csv").write_text("step,loss\n0,3.0\n", encoding="utf-8")
+    assert losses(read_log(tmp_path, {})) == [3.0]
+
+
 def test_a_directory_without_a_log_and_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no trainer_state.json, no checkpoint"):
         read_log(tmp_path, {})
