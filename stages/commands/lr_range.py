@@ -40,7 +40,6 @@ def describe(finding: Finding, rate: float) -> list[tuple[str, str]]:
 def write_report(
     directory: Path, sweep: Sweep, finding: Finding, rate: float, overrides: Sequence[str]
 ) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame(
         {"learning_rate": sweep.rates, "loss": sweep.losses, "smoothed": sweep.smoothed}
     )
@@ -79,6 +78,7 @@ def run(params: Params, overrides: Sequence[str], steps: int, directory: Path) -
             f"--steps {steps} are too few to see the loss fall; take {FEWEST_STEPS} or more"
         )
     refuse_other_tokens(params)
+    directory.mkdir(parents=True, exist_ok=True)
     with progress() as bar:
         task = bar.add_task("learning rates", total=steps)
         sweep = sweep_rates(params, steps, lambda: bar.advance(task))

@@ -172,7 +172,6 @@ def write_report(
     healthy: Run,
     overrides: Sequence[str],
 ) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     alarms, trials = count_alarms(variations)
     record = {
         "run": name_run(overrides),
@@ -232,6 +231,7 @@ def write_report(
 def run(params: Params, overrides: Sequence[str], quick: bool, directory: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so. Raises UserError without tokens."""
     refuse_other_tokens(params)
+    directory.mkdir(parents=True, exist_ok=True)
     with console.status("running the healthy configuration"):
         healthy = run_gates(params, Parts.of(params), twice=True)
         controls = run_controls(params)

@@ -18,6 +18,15 @@ def test_too_few_steps_are_refused(fresh: Project) -> None:
 
 
 @pytest.mark.slow
+def test_a_place_that_cannot_hold_the_report_is_refused_before_anything_is_computed(
+    cleared: Project,
+) -> None:
+    for command in (("lr-range",), ("selftest", "--quick"), ("compare", "loss_spike")):
+        done = cleared.holdshort(*command, "--report", "README.md")
+        assert (done.returncode, done.stdout) == (2, "error: README.md: File exists\n")
+
+
+@pytest.mark.slow
 def test_the_rate_of_the_run_fits_and_others_do_not(cleared: Project) -> None:
     cleared.commit()
     done = cleared.holdshort("lr-range")
