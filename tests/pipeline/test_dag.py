@@ -70,19 +70,6 @@ def test_an_import_that_dvc_does_not_know_is_found(fresh: Project) -> None:
     }
 
 
-def test_dvc_ignores_packages_that_no_stage_can_import_and_no_others() -> None:
-    reachable = {path for stage in ENTRY_MODULES for path in closure(ROOT, stage)}
-    packages = {path.parent for path in (ROOT / "stages").glob("*/__init__.py")}
-    unused = {
-        package.name
-        for package in packages
-        if not any(is_covered(path, [f"stages/{package.name}"]) for path in reachable)
-    }
-    lines = (ROOT / ".dvcignore").read_text(encoding="utf-8").splitlines()
-    ignored = {line.strip("/").removeprefix("stages/") for line in lines if "/stages/" in line}
-    assert ignored == unused - {"plugins"}
-
-
 def test_the_package_itself_does_nothing_on_import() -> None:
     body = ast.parse((ROOT / PACKAGE_DOCSTRING).read_text(encoding="utf-8")).body
     assert [type(node) for node in body] == [ast.Expr]
