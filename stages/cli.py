@@ -426,9 +426,7 @@ def pinned_params(overrides: Sequence[str]) -> Params:
 def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so."""
     params = pinned_params(overrides)
-    from .commands.selftest import (
-        run,  # torch: not for other commands, and not before the process is pinned
-    )
+    from .commands.selftest import run  # torch, and only once the process is pinned
 
     return run(params, overrides, quick, report)
 
@@ -436,19 +434,14 @@ def run_selftest(overrides: Sequence[str], quick: bool, report: Path) -> int:
 def run_lr_range(overrides: Sequence[str], steps: int, report: Path) -> int:
     """Exit code: 0 the rate fits, 1 it does not."""
     params = pinned_params(overrides)
-    from .commands.lr_range import (
-        run,  # torch: not for other commands, and not before the process is pinned
-    )
+    from .commands.lr_range import run  # torch, and only once the process is pinned
 
     return run(params, overrides, steps, report)
 
 
 def run_audit_labels(arguments: argparse.Namespace) -> int:
     """Exit code: 0 passed, 1 failed."""
-    from .commands.audit_labels import (  # transformers and pyarrow: not for other commands
-        options_of,
-        run,
-    )
+    from .commands.audit_labels import options_of, run  # transformers: not for other commands
 
     return run(options_of(arguments))
 
@@ -523,9 +516,7 @@ def run_seeds(seeds: Sequence[int], report: Path) -> int:
 def run_replay(directory: Path | None) -> int:
     """Exit code: 0 reproduced, 1 not."""
     restart_pinned(load_params("full_train").run.cpu_threads)
-    from .commands.replay import (
-        run,  # torch: not for other commands, and not before the process is pinned
-    )
+    from .commands.replay import run  # torch, and only once the process is pinned
 
     return run(directory)
 

@@ -1,1 +1,1 @@
-"""The commands of `holdshort`, a module each: what DVC itself does not offer."""
+"""The commands of `holdshort`, a module each, and what several of them share."""
