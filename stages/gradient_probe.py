@@ -20,7 +20,7 @@ import pandas as pd
 
 from .chat.token_store import TOKENS
 from .config import Params
-from .config.schema import Train
+from .config.schema import GradientGate, Train
 from .models.build import is_pretrained
 from .models.hub import base_inputs
 from .probes.gradients import GradientProbe, run_gradient_probe
@@ -46,6 +46,18 @@ NORM_ROUNDING = 2**-6
 FIRST_UPDATES = 4
 """Updates whose ratio to the weights is told. Weights grow with a rate that is too high: after 20
 updates at 100 times a good rate the ratio is a third, as after 20 at 3 times that rate."""
+
+
+def excessive_update(measured: Mapping[str, Measured], gates: GradientGate) -> float | None:
+    """The first update over the weights, where it is more than is allowed."""
+    for name, limit in (
+        ("update_ratio", gates.max_update_ratio),
+        ("pretrained_update_ratio", gates.max_pretrained_update_ratio),
+    ):
+        value = measured[name].value
+        if isinstance(value, float) and value > limit:
+            return value
+    return None
 
 
 def scaled_update_ratios(
@@ -376,8 +388,13 @@ def main(params: Params) -> None:
         probe, resume, params.train, run.precision, pretrained=is_pretrained(params.model)
     )
     targets = probe.first_step.targets
-    causes = causes_of(resume.first_part, targets.shift, loss_is_silent=targets.loss_is_silent)
     checks = judge_all(RULES, measured, binding.params, run.seed)
+    causes = causes_of(
+        resume.first_part,
+        targets.shift,
+        loss_is_silent=targets.loss_is_silent,
+        excessive_update=excessive_update(measured, params.gates.gradient),
+    )
     verdict = make_verdict(
         binding,
         overall_status(checks, RULES),

@@ -146,8 +146,9 @@ def refuse_bad_rows(records: list[FileRecord]) -> None:
     if bad:
         where, reason = bad[0]
         raise UserError(
-            f"{where}: {reason}; mend the row, or set data.on_bad_row to 'report' to leave "
-            "such rows out and have them counted and named"
+            f"{where}: {reason}; mend the row, or set data.on_bad_row to 'report' to leave such "
+            "rows out and have them counted and named, and gates.data.max_unreadable to how many "
+            "may be left out"
         )
 
 

@@ -169,6 +169,16 @@ def describe(manifest: Mapping[str, Any], budget: Section) -> list[Section]:
     ]
 
 
+def warnings_of(verdicts: Mapping[str, Verdict]) -> list[str]:
+    """A line for each check that only warns: its gate may have come from DVC's cache, unseen."""
+    return [
+        f"warning: {gate}: {check.message}: {check.rule}"
+        for gate, verdict in verdicts.items()
+        for check in verdict.checks
+        if check.status == "warn"
+    ]
+
+
 def main(params: Params) -> None:
     verdicts, objections = read_verdicts()
     objections += find_objections(verdicts)
@@ -193,6 +203,8 @@ def main(params: Params) -> None:
     write_json(MANIFEST, sealed(manifest))
     write_json(CLEARANCE, clearance)
     console.print(f"all {len(verdicts)} gates passed; training is cleared", style="green")
+    for line in warnings_of(verdicts):
+        console.print(line, style="yellow")
     console.print(f"manifest digest: {manifest['digest']}")
     if not budget.fits:
         console.print(f"warning: {too_large(budget, params)}", style="yellow")

@@ -18,6 +18,7 @@ import pandas as pd
 
 from .chat.token_store import TOKENS
 from .config import Params
+from .config.schema import Model, TinyLoRAModel
 from .models.build import is_pretrained
 from .models.hub import base_inputs
 from .probes.fingerprint import RunTrace, begins_alike, first_difference
@@ -133,6 +134,11 @@ def describe(params: Params, run: OverfitRun, blanked: OverfitRun) -> list[Secti
     return [Section("Curve", charts=[draw(chart)]), Section("Rows", table=rows)]
 
 
+def frozen_on_purpose(model: Model) -> list[str]:
+    """Patterns of what the user froze; what lies under adapters always is."""
+    return [] if isinstance(model, TinyLoRAModel) else model.frozen
+
+
 def main(params: Params) -> None:
     run = params.run
     environment = compute_environment(run.device, run.precision, run.cpu_threads)
@@ -155,7 +161,9 @@ def main(params: Params) -> None:
         binding,
         overall_status(checks, RULES),
         checks,
-        causes=rank_causes(checks, causes_of(real.initial.guesses_evenly, needed)),
+        causes=rank_causes(
+            checks, causes_of(real.initial.guesses_evenly, needed, frozen_on_purpose(params.model))
+        ),
         not_covered=NOT_COVERED,
         inputs=sha256_tree([TOKENS]) | base_inputs(params.model),
     )

@@ -190,6 +190,15 @@ def test_what_was_not_recorded_is_not_signed(model: Path, keys: Path, name: str)
     assert not signature_of(model).exists()
 
 
+def test_a_file_that_is_no_signature_is_not_overwritten(model: Path, keys: Path) -> None:
+    Path("README.md").write_text("text", encoding="utf-8")
+    done = holdshort("sign", "--key", keys / "mine.key", "--signature", "README.md")
+    assert_refused(done, "README.md exists and is no signature")
+    assert Path("README.md").read_text(encoding="utf-8") == "text"
+    for _ in range(2):
+        assert holdshort("sign", "--key", keys / "mine.key").code == 0
+
+
 def test_a_refusal_to_sign_says_what_is_done_about_it(model: Path, keys: Path) -> None:
     (model / "model.safetensors").write_bytes(b"other")
     done = holdshort("sign", "--key", keys / "mine.key")

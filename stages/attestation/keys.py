@@ -17,11 +17,11 @@ NEW_KEY = "`openssl ecparam -name prime256v1 -genkey -noout -out signing.key` ma
 PUBLIC_KEY = "`openssl ec -in KEY -pubout -out signing.pub` writes the public one"
 
 
-def read_key(path: Path) -> bytes:
+def read_key(path: Path, remedy: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"the key {path} does not exist; {NEW_KEY}") from None
+        raise UserError(f"the key {path} does not exist; {remedy}") from None
 
 
 def password_for(path: Path) -> bytes | None:
@@ -32,7 +32,7 @@ def password_for(path: Path) -> bytes | None:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    content, password = read_key(path), None
+    content, password = read_key(path, NEW_KEY), None
     try:
         try:
             key = load_pem_private_key(content, None)
@@ -58,7 +58,7 @@ def refuse_no_public_key(path: Path) -> None:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    content = read_key(path)
+    content = read_key(path, f"take the signer's public key; {PUBLIC_KEY}")
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm):

@@ -23,7 +23,7 @@ from ..provenance.hashing import sha256_file
 from ..provenance.records import read_json, write_json
 from ..report.terminal import console
 from ..verdict.clearance import CLEARANCE, MANIFEST
-from .signing import entries, sign_files, signature_of, signer
+from .signing import entries, refuse_other_file, sign_files, signature_of, signer
 from .verify import NO_MANIFEST, compare_trained, find_drifts, told
 
 KEPT_BY_EITHER = "`git checkout` or `dvc checkout`, whichever keeps the {}"
@@ -78,11 +78,16 @@ def attest(directory: Path, output: Path) -> None:
     write_json(output / MATERIALS, bill_of_materials(facts, statements))
 
 
-def sign_documents(output: Path, config: Any) -> Path:
-    """Sign the documents; where. Raises UserError where there is more than these to be signed."""
-    more = sorted(set(entries(output)) - set(DOCUMENTS))
+def refuse_used_directory(output: Path) -> None:
+    """Raises UserError for a directory with other files: they would be signed, or be changed by the
+    documents, as a model or data would."""
+    more = sorted(set(entries(output)) - set(DOCUMENTS)) if output.exists() else []
     if more:
-        raise UserError(f"{output}/{more[0]} would be signed too; name a directory for these alone")
+        raise UserError(f"{output} holds {more[0]} too; name a directory for the documents alone")
+
+
+def sign_documents(output: Path, config: Any) -> Path:
+    """Sign the documents; where."""
     signature = signature_of(output)
     sign_files(output, config, signature)
     return signature
@@ -91,6 +96,8 @@ def sign_documents(output: Path, config: Any) -> Path:
 def run(directory: Path, output: Path, key: Path | None) -> int:
     """Exit code: 0 done."""
     config = signer(key) if key is not None else None
+    refuse_used_directory(output)
+    refuse_other_file(signature_of(output))
     with console.status("hashing"):
         attest(directory, output)
         written = [output / name for name in DOCUMENTS]

@@ -23,6 +23,7 @@ from ..comparison.training import set_up, train_arm
 from ..config import Params, UserError
 from ..faults.fault import DoesNotApply
 from ..provenance.records import format_value
+from ..report.page import claim_directory
 from ..report.terminal import STATUS_STYLE, console, progress
 from .overrides import refuse_other_tokens
 
@@ -75,7 +76,7 @@ def print_arms(comparison: Comparison, arms: list[Shown]) -> None:
 def run_scripts(comparison: Comparison, directory: Path) -> int:
     """Exit code: 0 done. Raises UserError for a script that cannot be loaded or trained."""
     scripts = [load_script(arm, path_of(comparison.name)) for arm in comparison.arms]
-    directory.mkdir(parents=True, exist_ok=True)
+    claim_directory(directory, "results.json")
     with progress() as bar:
         pairs = list(zip(comparison.arms, scripts, strict=True))
         tried = [try_script(*pair) for pair in bar.track(pairs, description="scripts")]
@@ -95,7 +96,7 @@ def run(comparison: Comparison, params: list[Params], directory: Path) -> int:
     """Exit code: 0 done. Raises UserError for arms that cannot be trained here."""
     for one in params:
         refuse_other_tokens(one)
-    directory.mkdir(parents=True, exist_ok=True)
+    claim_directory(directory, "results.json")
     arms = train_arms(comparison, params)
     page = write_report(directory, comparison, arms)
     print_arms(comparison, arms)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..config import Params, UserError
 from ..probes.rate_range import Finding, Sweep, read_sweep, sweep_rates
-from ..report.page import Section, Table, write_page
+from ..report.page import Section, Table, claim_directory, write_page
 from ..report.plots import Chart, draw
 from ..report.terminal import console, progress
 from .overrides import name_run, refuse_other_tokens
@@ -78,7 +78,7 @@ def run(params: Params, overrides: Sequence[str], steps: int, directory: Path) -
             f"--steps {steps} are too few to see the loss fall; take {FEWEST_STEPS} or more"
         )
     refuse_other_tokens(params)
-    directory.mkdir(parents=True, exist_ok=True)
+    claim_directory(directory, "sweep.csv")
     with progress() as bar:
         task = bar.add_task("learning rates", total=steps)
         sweep = sweep_rates(params, steps, lambda: bar.advance(task))

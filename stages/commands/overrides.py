@@ -35,6 +35,7 @@ def refuse_other_tokens(params: Params) -> None:
     ):
         if asked != there:
             raise UserError(
-                f"the overrides change '{key}', but artifacts/ hold what params.yaml says; "
-                "run `holdshort compose` with them and `dvc repro mask_report` first"
+                f"conf/ with these overrides has another '{key}' than params.yaml, of which "
+                "artifacts/ are; give the overrides of params.yaml too, or run `holdshort compose` "
+                "with all of them and `dvc repro mask_report` first"
             )

@@ -23,7 +23,7 @@ from rich.table import Table as TerminalTable
 from ..config.errors import UserError
 from ..provenance.git import lineage, read_git, refuse_elsewhere
 from ..provenance.records import format_value
-from ..report.page import Section, Table, write_page
+from ..report.page import Section, Table, claim_directory, write_page
 from ..report.spread import deviation_of
 from ..report.terminal import console, progress
 
@@ -120,7 +120,7 @@ def write_report(directory: Path, measured: Mapping[int, Metrics], asked: int) -
 def run(seeds: Sequence[int], directory: Path) -> int:
     """Exit code: 0 every seed trained, 1 not so. Raises UserError without a commit to run."""
     refuse(seeds)
-    directory.mkdir(parents=True, exist_ok=True)
+    claim_directory(directory, "seed*")
     measured, refused = dict[int, Metrics](), dict[int, Path]()
     with progress() as bar:
         for seed in bar.track(seeds, description="seeds"):

@@ -1,4 +1,4 @@
-"""Can the gates fail? Faults are planted in the run that params.yaml describes, one at a time.
+"""Can the gates fail? Faults are planted in a run, one at a time.
 
 Reads params.yaml, or composes conf/ with overrides, and artifacts/. Runs gates 2 and 3 over the
 healthy run, some variations of it and every fault that applies, and the controls of gate 1; without
@@ -36,7 +36,7 @@ from ..faults.running import Run, run_fault, run_gates
 from ..mask_audit.controls import Control
 from ..mask_report import prove_audit
 from ..provenance.records import write_json
-from ..report.page import Section, Table, write_page
+from ..report.page import Section, Table, claim_directory, write_page
 from ..report.terminal import console, progress
 from ..training.setup import Parts
 from .overrides import name_run, refuse_other_tokens
@@ -231,7 +231,7 @@ def write_report(
 def run(params: Params, overrides: Sequence[str], quick: bool, directory: Path) -> int:
     """Exit code: 0 all caught and no alarm, 1 not so. Raises UserError without tokens."""
     refuse_other_tokens(params)
-    directory.mkdir(parents=True, exist_ok=True)
+    claim_directory(directory, "matrix.json")
     with console.status("running the healthy configuration"):
         healthy = run_gates(params, Parts.of(params), twice=True)
         controls = run_controls(params)

@@ -99,11 +99,19 @@ def sign(directory: Path, key: Path, signature: Path) -> None:
     sign_files(directory, config, signature)
 
 
+def refuse_other_file(signature: Path) -> None:
+    """Raises UserError for a file that exists and is no signature: it would be lost."""
+    if signature.exists() and (signature.is_dir() or b"dsseEnvelope" not in signature.read_bytes()):
+        raise UserError(f"{signature} exists and is no signature; name another file")
+
+
 def sign_files(directory: Path, config: Any, signature: Path) -> None:
     """Write the signature of every file of the directory, whatever they are.
 
-    config: of `signer`. Raises UserError for a signature that would lie in the directory.
+    config: of `signer`. Raises UserError for a signature that would lie in the directory, or in the
+    place of a file that is none.
     """
+    refuse_other_file(signature)
     if signature.resolve().is_relative_to(directory.resolve()):
         raise UserError(f"{signature} would lie in {directory} and change it; name another file")
     staged = signature.with_name(f"{signature.name}.partial")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..mask_audit.controls import Control
-from .catalogue import CONTROLS, ELSEWHERE, IMPOSSIBLE, NOT_COVERED, TITLES
+from .catalogue import CONTROLS, ELSEWHERE, FAULTS, IMPOSSIBLE, NOT_COVERED, TITLES
 from .fault import GATES, Fault, Gate
 from .running import Run
 
@@ -125,6 +125,9 @@ def _account(number: int, outcomes: Iterable[Outcome], controls: Iterable[Contro
     for status in ("known", "not_run", "not_applicable"):
         if status in statuses:
             return Listed(number, TITLES[number], WORDS[status], how=how)
+    if any(number in fault.numbers for fault in FAULTS):
+        how = ["not planted: --quick takes one fault of each kind"]
+        return Listed(number, TITLES[number], WORDS["not_run"], how=how)
     how = ["no row fits the control"]
     return Listed(number, TITLES[number], WORDS["not_applicable"], how=how)
 

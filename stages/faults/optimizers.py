@@ -201,7 +201,7 @@ FAULTS = (
         "dropout_too_high",
         (67,),
         ("dropout",),
-        "",
+        "dropout takes nearly all",
         _much_dropout,
         _is_tiny_gpt,
     ),

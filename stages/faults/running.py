@@ -94,7 +94,8 @@ def observe_overfit(params: Params, parts: Parts, *, twice: bool = False) -> See
     if not twice:
         measured = {name: one for name, one in measured.items() if name not in RERUNS}
     needed = steps_to_learn(params, run, parts)
-    causes = overfit_rules.causes_of(run.initial.guesses_evenly, needed)
+    frozen = overfit_gate.frozen_on_purpose(params.model)
+    causes = overfit_rules.causes_of(run.initial.guesses_evenly, needed, frozen)
     return Seen("overfit_gate", measured, causes)
 
 
@@ -112,7 +113,12 @@ def observe_gradients(params: Params, parts: Parts, probed: int | None = PROBED_
     )
     del measured[RESUME]
     targets = probe.first_step.targets
-    causes = gradient_rules.causes_of(None, targets.shift, loss_is_silent=targets.loss_is_silent)
+    causes = gradient_rules.causes_of(
+        None,
+        targets.shift,
+        loss_is_silent=targets.loss_is_silent,
+        excessive_update=gradient_probe.excessive_update(measured, gradient),
+    )
     return Seen("gradient_probe", measured, causes)
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from ..chat.tokenizer import ChatTokenizer
 from ..config.errors import UserError
+from ..provenance.hashing import files_below
 from .record import ModelRecord
 
 
@@ -38,6 +39,13 @@ def write_plain(directory: Path, model: nn.Module, config: dict[str, Any]) -> No
     (directory / "config.json").write_text(f"{text}\n", encoding="utf-8")
 
 
+def let_others_read(directory: Path) -> None:
+    """Give every file the mode that files get here: safetensors writes for its owner alone."""
+    mode = (directory / "README.md").stat().st_mode
+    for path in files_below(directory):
+        path.chmod(mode)
+
+
 def save_model(
     directory: Path,
     write: Callable[[Path], None],
@@ -58,6 +66,7 @@ def save_model(
         write(staged)
         (staged / "README.md").write_text(card, encoding="utf-8")
         tokenizer.save(staged)
+        let_others_read(staged)
         record(staged).write(staged)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staged, ignore_errors=True)

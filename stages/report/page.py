@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..config.errors import UserError
 from ..provenance.records import format_value
 from ..verdict.judging import Check
 from ..verdict.record import Verdict
@@ -94,6 +95,22 @@ def remark(check: Check) -> str:
 def is_links(cell: Any) -> bool:
     """Whether a cell of a table is a list of links."""
     return isinstance(cell, list) and all(isinstance(one, Link) for one in cell)
+
+
+def claim_directory(directory: Path, own: str) -> None:
+    """Make the directory of a report before anything is computed for it.
+
+    own: pattern of a file that only reports of this kind have. Raises UserError for a directory
+    with other things: what DVC, git or another command keeps there would be overwritten.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory} is no directory; name another for the report")
+    if directory.exists() and any(directory.iterdir()) and not any(directory.glob(own)):
+        raise UserError(
+            f"{directory} holds other files, and no earlier report ({own}); name an empty or a new "
+            "directory"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
 
 
 def write_page(

@@ -68,6 +68,8 @@ def sanity_check(
         raise UserError(
             "loader is an iterator, which can be read only once: give a DataLoader or a list"
         )
+    if num_classes is not None and type(num_classes) is not int:
+        raise UserError(f"num_classes is {num_classes!r}: give a whole number")
     if steps < 1:
         raise UserError(f"steps is {steps}: at least 1 is needed")
     roots = [one for one in (train_step, eval_fn, loss_fn, loader, val_loader) if one is not None]

@@ -32,7 +32,7 @@ class DataAudit:
     largest: float | None = None
     target_rms: float | None = None
     labels_non_finite: int = 0
-    out_of_range: list[int] = field(default_factory=list)
+    out_of_range: list[float] = field(default_factory=list)
     label_kinds: int | None = None
     majority: float | None = None
     masked_rows: int = 0

@@ -81,6 +81,11 @@ def test_every_number_is_told_of_with_a_reason() -> None:
     assert (listed[18].status, listed[24].status) == ("caught", "does not apply")
 
 
+def test_what_a_quick_run_does_not_plant_is_not_called_impossible() -> None:
+    (one,) = (one for one in account([], []) if one.title == "gradients are never cleared")
+    assert (one.status, "--quick" in one.how[0]) == ("not run", True)
+
+
 def test_gate_check_and_cause_are_told_of_a_number_that_is_caught() -> None:
     seen = run(["targets_wrong", "median_norm"], causes=["labels are shifted twice: ..."])
     one = account([outcome("shifted_twice", seen)], [])[24]
@@ -149,4 +154,4 @@ def test_the_self_test_of_a_sound_project_passes_and_writes_its_report_only(
 def test_overrides_of_the_data_are_refused(cleared: Project) -> None:
     done = cleared.holdshort("selftest", "labels=last_turn")
     assert done.returncode == 2
-    assert "the overrides change 'labels'" in done.stdout
+    assert "conf/ with these overrides has another 'labels'" in done.stdout

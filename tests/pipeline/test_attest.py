@@ -375,7 +375,11 @@ def test_the_documents_can_be_signed(attested: Project, tmp_path: Path) -> None:
         (output / "gates.intoto.json").write_text("{}")
         done = holdshort("verify", output, "--key", public)
         assert (done.code, "gates.intoto.json" in done.output) == (1, True), str(done)
-        assert_refused(holdshort("attest", "--output", tmp_path, "--key", key), "signed too")
+        for directory in (tmp_path, MODEL, Path("data")):
+            before = sorted(directory.iterdir())
+            assert_refused(holdshort("attest", "--output", directory, "--key", key), "holds")
+            assert_refused(holdshort("attest", "--output", directory), "holds")
+            assert sorted(directory.iterdir()) == before
         done = holdshort("attest", "--output", tmp_path / "none", "--key", public)
         assert_refused(done, "mine.pub holds a public key")
     assert not (tmp_path / "none").exists()

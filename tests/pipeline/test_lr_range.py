@@ -23,7 +23,11 @@ def test_a_place_that_cannot_hold_the_report_is_refused_before_anything_is_compu
 ) -> None:
     for command in (("lr-range",), ("selftest", "--quick"), ("compare", "loss_spike")):
         done = cleared.holdshort(*command, "--report", "README.md")
-        assert (done.returncode, done.stdout) == (2, "error: README.md: File exists\n")
+        refusal = "error: README.md is no directory; name another for the report\n"
+        assert (done.returncode, done.stdout) == (2, refusal)
+        done = cleared.holdshort(*command, "--report", "reports/full_train")
+        assert done.returncode == 2
+        assert "reports/full_train holds other files" in done.stdout
 
 
 @pytest.mark.slow

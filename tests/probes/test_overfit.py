@@ -208,6 +208,15 @@ def test_blanked_inputs_that_are_learned_to_zero_fail_and_do_not_crash() -> None
     assert judged([3.0, 0.1, 0.01], [3.0, 1.0, 0.0])["blanked_ratio"] == "fail"
 
 
+def test_what_the_user_froze_is_named_where_the_rest_does_not_learn() -> None:
+    causes = causes_of(guesses_evenly=True, frozen=["lm_head.*"])
+    for blanked in ([3.0, 2.5], [3.0, 0.1]):
+        (first, *_) = rank_causes(checked([3.0, 2.6], blanked), causes)
+        assert "model.frozen" in first and "lm_head.*" in first
+    learned = rank_causes(checked([3.0, 0.01], [3.0, 2.5]), causes)
+    assert not any("model.frozen" in cause for cause in learned)
+
+
 LEARNS = {"model__d_model": 32, "gates__overfit__learning_rate": 0.02}
 
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from stages.config.errors import UserError
 from stages.report.page import (
     Bar,
     Link,
     Section,
     Table,
     allowed,
+    claim_directory,
     count_statuses,
     remark,
     report_directory,
@@ -296,3 +298,17 @@ def test_links_in_a_table_lead_to_their_rows() -> None:
 def test_a_list_that_holds_no_links_is_a_plain_cell() -> None:
     page = write(sections=[Section("T", table=Table(["betas"], [[[0.9, 0.95]], [(1, 2)]]))])
     assert page.words[-2:] == ["[0.9, 0.95]", "(1, 2)"]
+
+
+def test_a_report_is_not_written_among_other_files(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "rows.jsonl").touch()
+    with pytest.raises(UserError, match=r"taken holds other files, and no earlier report"):
+        claim_directory(taken, "sweep.csv")
+    with pytest.raises(UserError, match="is no directory"):
+        claim_directory(taken / "rows.jsonl", "sweep.csv")
+    (taken / "sweep.csv").touch()
+    claim_directory(taken, "sweep.csv")
+    claim_directory(tmp_path / "a/new", "sweep.csv")
+    assert (tmp_path / "a/new").is_dir()

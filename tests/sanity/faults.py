@@ -203,6 +203,18 @@ def _(script: Script) -> None:
     script.train = (script.train[0], script.train[1] + 1)
 
 
+@fault("binary labels 1 and 2", of_signs, "labels_in_range")
+def _(script: Script) -> None:
+    script.train = (script.train[0], script.train[1] + 1)
+    script.options["task"] = None
+
+
+@fault("binary labels -1 and 1", of_signs, "labels_in_range")
+def _(script: Script) -> None:
+    script.train = (script.train[0], script.train[1] * 2 - 1)
+    script.options["task"] = None
+
+
 @fault("num_classes below the labels", of_points, "labels_in_range")
 def _(script: Script) -> None:
     script.options["num_classes"] = 3

@@ -102,6 +102,13 @@ def _read_regression(probe: TargetProbe, z: torch.Tensor, g: torch.Tensor, y: to
         if float(y.std()) > 0:
             probe.aligned = 1.0 if -at_label / slope > 1e-3 else 0.0
         return
+    slope, _, residual = _fit_plane(z.sigmoid(), y, g)
+    if residual < LINE_RESIDUAL:
+        probe.kind = "binary cross-entropy"
+        probe.sign = 1 if slope > 0 else -1
+        probe.scale = abs(slope) * n
+        probe.aligned = 1.0
+        return
     agreement = float((g.sign() == (z - y).sign()).double().mean())
     probe.sign = -1 if agreement < 0.1 else 1
     probe.aligned = max(agreement, 1 - agreement)

@@ -121,7 +121,7 @@ RULES = (
         "decay_per_step",
         "weight decay takes little of the weights at each step (train.weight_decay times the rate)",
         "at_most",
-        "lower train.weight_decay: 0.01 to 0.1 is usual",
+        "lower train.weight_decay (0.01 to 0.1 is usual) or train.learning_rate",
         ("gates.gradient.max_decay_per_step",),
     ),
     Rule(
@@ -134,11 +134,10 @@ RULES = (
     ),
     Rule(
         "dropout",
-        "dropout leaves more than it takes (largest probability)",
+        "dropout leaves enough to learn from (largest probability)",
         "at_most",
         "lower the named probability: 0 to 0.1 is usual for language models",
         ("gates.gradient.max_dropout",),
-        severity="warn",
     ),
     Rule(
         "answers_cut_off",
@@ -271,7 +270,8 @@ RULES = (
         "update_ratio",
         "the first update at the peak rate is smaller than the weights (median over matrices)",
         "between",
-        "scale train.learning_rate by what is missing to 1e-3, from scratch to 0.1",
+        "change train.learning_rate by the factor by which this is off: updates of 1e-3 of the "
+        "weights are usual, from scratch up to 0.1; `holdshort lr-range` suggests a rate",
         ("gates.gradient.min_update_ratio", "gates.gradient.max_update_ratio"),
     ),
     Rule(
@@ -319,6 +319,10 @@ NOT_IN_OPTIMIZER = "parameters are trainable, but the optimizer lacks them"
 ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precision"
 REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
 RATE_UNFIT = "the learning rate does not fit the size of the weights"
+RATE_TOO_HIGH = (
+    "the learning rate is too high: the first update is {:.3g} times the weights, and what else "
+    "fails may follow from it"
+)
 CUT = "the graph is cut: no gradient reaches the named parameters"
 
 SILENT = (
@@ -387,6 +391,7 @@ CAUSES = (
     ({"ignores_input"}, "the model does not see its own input"),
     ({"affine_feed_forwards"}, "the activation is missing: two layers do what one matrix could"),
     ({"epsilon_share"}, "Adam's epsilon is larger than the gradients: steps are as good as none"),
+    ({"dropout"}, "dropout takes nearly all that the model computes"),
     ({"decay_per_step"}, "weight decay outweighs the loss: weights shrink faster than they learn"),
     ({"precision_not_applied"}, "run.precision is not applied: the step does not enter autocast"),
     ({"dead_fraction"}, "units are dead: they never fire on a whole batch"),
@@ -420,12 +425,17 @@ SHIFT_CAUSES = {
 
 
 def causes_of(
-    resume_difference: str | None, shift: int | None = None, *, loss_is_silent: bool = False
+    resume_difference: str | None,
+    shift: int | None = None,
+    *,
+    loss_is_silent: bool = False,
+    excessive_update: float | None = None,
 ) -> list[tuple[set[str], str]]:
     """CAUSES, where those of `resume_differs` and `targets_wrong` say what differs.
 
     resume_difference: the part of the state that differs first; shift: how far ahead of its
-    position most wrong targets are; loss_is_silent: no gradient comes from the loss.
+    position most wrong targets are; loss_is_silent: no gradient comes from the loss;
+    excessive_update: the first update over the weights, where it is beyond its limit.
     """
     named = {frozenset({"resume_differs"}): RESUME_CAUSES.get(str(resume_difference))}
     if resume_difference is not None and resume_difference not in RESUME_CAUSES:
@@ -433,4 +443,8 @@ def causes_of(
     if shift is not None:
         named[frozenset({"targets_wrong"})] = SHIFT_CAUSES.get(shift)
     first = [SILENT] if loss_is_silent else []
+    if excessive_update is not None:
+        too_high = RATE_TOO_HIGH.format(excessive_update)
+        first += [({"update_ratio", "pretrained_update_ratio"}, too_high)]
+        first += [({"update_ratio"}, too_high), ({"pretrained_update_ratio"}, too_high)]
     return [*first, *((ids, named.get(frozenset(ids)) or cause) for ids, cause in CAUSES)]

@@ -4,6 +4,8 @@ Sources: Karpathy, "A Recipe for Training Neural Networks" (loss at initialisati
 batch, input-independent baseline). Limits are the protocol's: a loss below 0.05 within 35 steps.
 """
 
+from collections.abc import Sequence
+
 from ..judging import Rule
 
 RULES = (
@@ -108,6 +110,7 @@ LEARNS_SLOWLY = (
     "the model learns the rows, but takes {} steps, more than gates.overfit.max_steps; a small "
     "model from scratch may need them"
 )
+TOO_MUCH_FROZEN = "what model.frozen keeps from training ({}) is needed to learn the rows by heart"
 
 CAUSES = (
     ({"rerun_differs"}, "something is not seeded or has no deterministic kernel"),
@@ -143,14 +146,18 @@ CAUSES = (
 
 
 def causes_of(
-    guesses_evenly: bool, steps_to_learn: int | None = None
+    guesses_evenly: bool, steps_to_learn: int | None = None, frozen: Sequence[str] = ()
 ) -> list[tuple[set[str], str]]:
     """CAUSES, where that of `pretrained_loss_share` says what the model does instead.
 
     steps_to_learn: after how many steps the rows are learned, where more are taken than the gate
-    allows.
+    allows; frozen: the patterns of model.frozen.
     """
     named = {frozenset({"pretrained_loss_share"}): NOT_PRETRAINED[guesses_evenly]}
     if steps_to_learn is not None:
         named[frozenset({"overfit_loss"})] = LEARNS_SLOWLY.format(steps_to_learn)
+    elif frozen:
+        by_frozen = TOO_MUCH_FROZEN.format(", ".join(frozen))
+        named[frozenset({"overfit_loss"})] = by_frozen
+        named[frozenset({"overfit_loss", "blanked_ratio"})] = by_frozen
     return [(ids, named.get(frozenset(ids), cause)) for ids, cause in CAUSES]
