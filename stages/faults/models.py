@@ -131,7 +131,7 @@ FAULTS = (
         "narrow_init",
         (45,),
         ("update_ratio",),
-        "the learning rate does not fit the size of the weights",
+        "the weights start too small",
         fill_matrices(lambda matrix: nn.init.normal_(matrix, std=1e-4)),
         from_scratch,
     ),

@@ -156,7 +156,7 @@ FAULTS = (
         "rate_too_high",
         (52,),
         ("update_ratio",),
-        "the learning rate does not fit the size of the weights",
+        "the learning rate is too high",
         _rate_of_params_times(100),
     ),
     _values(

@@ -320,8 +320,8 @@ ROUNDED_AWAY = "updates are lost to rounding: trained weights are in half precis
 REENTRANT = "reentrant checkpointing over a frozen base cuts the graph: its inputs need no gradient"
 RATE_UNFIT = "the learning rate does not fit the size of the weights"
 RATE_TOO_HIGH = (
-    "the learning rate is too high: the first update is {:.3g} times the weights, and what else "
-    "fails may follow from it"
+    "the learning rate is too high, or the weights start too small: the first update is {:.3g} "
+    "times the weights, and what else fails may follow from it"
 )
 CUT = "the graph is cut: no gradient reaches the named parameters"
 
