@@ -197,6 +197,8 @@ def test_a_worker_that_is_ended_ends_the_stage(tokenizer: ChatTokenizer, number:
 
 def stage(tokenizer: ChatTokenizer, connection: Connection) -> None:
     """Prepare rows for ever; tells the ids of its workers after the first."""
+    # where the suite runs in the background of a shell, SIGINT is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     endless = itertools.cycle(conversations(10))
     with preparing(preparer(tokenizer, data__on_bad_row="report"), 1000) as made:
         rows = made(endless, Audit())
