@@ -233,11 +233,14 @@ def to_run_log(table: Rows, mapped: Mapping[Role, str]) -> RunLog:
     """The curves of the table's columns. Raises UserError when a cell is no number."""
     names = dict.fromkeys(name for _, row in table.rows for name in row)
     chosen = choose(names, mapped)
-    table = oldest_first(table, chosen)
     columns = {
         name: [number(row.get(name), place, name) for place, row in table.rows]
         for name in (*chosen.single.values(), *chosen.validation)
     }
+    if newest_first(columns.get(chosen.single.get("step", chosen.single.get("epoch", "")), [])):
+        remark = "the lines run from the last step to the first, and were turned round"
+        table = replace(table, rows=table.rows[::-1], remarks=(*table.remarks, remark))
+        columns = {name: cells[::-1] for name, cells in columns.items()}
     remarks = [*table.remarks]
     if "loss" in chosen.single:
         remarks += restore_nan(table, chosen, columns)
@@ -286,17 +289,10 @@ def to_run_log(table: Rows, mapped: Mapping[Role, str]) -> RunLog:
     )
 
 
-def oldest_first(table: Rows, chosen: Chosen) -> Rows:
-    """The rows turned round where their steps only fall, as dashboards list them."""
-    name = chosen.single.get("step", chosen.single.get("epoch"))
-    if name is None:
-        return table
-    cells = [number(row.get(name), place, name) for place, row in table.rows]
-    steps = [cell for cell in cells if cell is not None and not math.isnan(cell)]
-    if len(set(steps)) < FEWEST_FALLING or any(a < b for a, b in pairwise(steps)):
-        return table
-    remark = "the lines run from the last step to the first, and were turned round"
-    return replace(table, rows=table.rows[::-1], remarks=(*table.remarks, remark))
+def newest_first(steps: Sequence[Cell]) -> bool:
+    """Do the steps only fall, as dashboards list them?"""
+    known = [step for step in steps if step is not None and not math.isnan(step)]
+    return len(set(known)) >= FEWEST_FALLING and all(a >= b for a, b in pairwise(known))
 
 
 def is_nan(cell: Cell) -> bool:

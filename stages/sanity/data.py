@@ -46,9 +46,13 @@ class DataAudit:
 
 
 def audit_data(
-    batches: list[Batch], task: Task | None, classes: int | None, config: Any
+    batches: list[Batch], task: Task | None, classes: int | None, config: Any, probabilities: bool
 ) -> DataAudit:
-    """Audit the training batches. classes: the fewer of what model and caller know; config: its."""
+    """Audit the training batches.
+
+    classes: the fewer of what model and caller know; config: the model's own; probabilities: the
+    loss takes the labels for such, and has no least value where one lies below 0 or above 1.
+    """
     found = DataAudit()
     inputs = [x for batch in batches if (x := input_of(batch)) is not None]
     labels = [y for batch in batches if (y := labels_of(batch)) is not None]
@@ -59,6 +63,9 @@ def audit_data(
     _audit_inputs(found, inputs)
     if labels:
         _audit_labels(found, labels, task, classes)
+    if labels and probabilities:
+        known = torch.cat([y.flatten() for y in labels]).tolist()
+        found.out_of_range = sorted({label for label in known if not 0 <= label <= 1})
     numbers = inputs[0].is_floating_point()
     long = inputs[0][0].numel() >= LONG_ENOUGH
     if long and rows.digests:

@@ -1,11 +1,7 @@
 """Are the batches fit to be learned from, and are the validation rows others?"""
 
-from collections.abc import Sequence
-
-import torch
-
 from ...verdict.judging import Measured
-from ..batches import Batch, input_of, labels_of, read_batches
+from ..batches import input_of, read_batches
 from ..data import LONG_ENOUGH, DataAudit, audit_data, workers_repeat
 from ..rows import collect_rows, overlap
 from ..tasks import Task
@@ -20,9 +16,8 @@ def examine_data(scene: Scene) -> Values:
     config = getattr(scene.model, "config", None)
     declared = None if scene.kind == "lm" else scene.given.num_classes
     classes = min((k for k in (scene.classes, declared) if k is not None), default=None)
-    scene.audit = audit_data(scene.batches, scene.kind, classes, config)
-    if scene.probe is not None and scene.probe.kind == "binary cross-entropy":
-        scene.audit.out_of_range = no_probabilities(scene.batches)
+    probabilities = scene.probe is not None and scene.probe.kind == "binary cross-entropy"
+    scene.audit = audit_data(scene.batches, scene.kind, classes, config, probabilities)
     weighs = scene.probe is not None and scene.probe.weights_vary
     handled = scene.loss_share is not None and scene.loss_share < HANDLED
     found = judge_data(scene.audit, scene.kind, weighs, handled)
@@ -35,13 +30,6 @@ def examine_data(scene: Scene) -> Values:
         scene.val_batches = read_batches(val_loader, MOST_BATCHES, MOST_ROWS)
         found |= _compare_rows(scene)
     return found
-
-
-def no_probabilities(batches: Sequence[Batch]) -> list[float]:
-    """The labels that are no probability: below 0 a binary cross-entropy has no least value."""
-    labels = [found.flatten() for batch in batches if (found := labels_of(batch)) is not None]
-    known = torch.cat(labels).tolist() if labels else []
-    return sorted({label for label in known if not 0 <= label <= 1})
 
 
 def _compare_rows(scene: Scene) -> Values:

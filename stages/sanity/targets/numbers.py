@@ -102,11 +102,11 @@ def _read_regression(probe: TargetProbe, z: torch.Tensor, g: torch.Tensor, y: to
         if float(y.std()) > 0:
             probe.aligned = 1.0 if -at_label / slope > 1e-3 else 0.0
         return
-    slope, _, residual = _fit_plane(z.sigmoid(), y, g)
-    if residual < LINE_RESIDUAL:
+    if smoothed := _smoothing_of(z, g, y):
+        scale, _ = smoothed
         probe.kind = "binary cross-entropy"
-        probe.sign = 1 if slope > 0 else -1
-        probe.scale = abs(slope) * n
+        probe.sign = 1 if scale > 0 else -1
+        probe.scale = abs(scale)
         probe.aligned = 1.0
         return
     agreement = float((g.sign() == (z - y).sign()).double().mean())
